@@ -1,0 +1,134 @@
+// Package kinds says what the server knows of each kind of object: a Kind is a record that drives
+// decoding, defaulting, validation, merging, tables, discovery and OpenAPI. Built-in kinds and
+// those made by a CustomResourceDefinition are the same record; nothing asks which one it is.
+//
+// A Kind and a Registry are read-only once made and may be used concurrently.
+package kinds
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	compiled "github.com/setpoint-dev/setpoint/kinds/schema"
+)
+
+// Object is an object as a tree: map[string]any, []any, string, bool, int64, float64 and nil, as
+// in apimachinery's unstructured. Trees handed to a Strategy may be changed where it says so.
+type Object = map[string]any
+
+// Kind is the record of one version of one kind.
+type Kind struct {
+	Group, Version, Kind string
+	Resource             string // plural, as in paths
+	Singular             string
+	ShortNames           []string
+	Categories           []string
+	Namespaced           bool
+
+	// Schema decodes, prunes, defaults, checks and encodes objects of the kind.
+	Schema *compiled.Schema
+	// Columns are what kubectl get prints.
+	Columns []Column
+	// Status says that status is written through its own subresource: the main resource ignores
+	// it, and the subresource ignores the rest.
+	Status bool
+	// Scale, if not nil, serves the scale subresource.
+	Scale *Scale
+	// Subresources names further ones that the server has handlers for ("binding", "log").
+	Subresources []Subresource
+	// Generation says that metadata.generation is kept.
+	Generation bool
+	// CreateOnUpdate says that a PUT of a name that does not exist creates it.
+	CreateOnUpdate bool
+	// ReturnDeleted says that DELETE answers with the object and not with a Status.
+	ReturnDeleted bool
+	// DefaultPropagation is what DELETE does with dependents when not told: "Background" or "Orphan".
+	DefaultPropagation string
+	// GracePeriod returns the seconds DELETE leaves an object to end by itself; nil: it goes at once.
+	GracePeriod func(obj Object, asked *int64) int64
+	// Fields are what field selectors may name, beside metadata.name and metadata.namespace, and
+	// how to read them.
+	Fields map[string]func(Object) string
+	// NameRule checks metadata.name; nil is DNS-1123 subdomain.
+	NameRule func(name string, prefix bool) []string
+
+	Strategy Strategy
+}
+
+// GVR is the kind's group, version and resource.
+func (k *Kind) GVR() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: k.Group, Version: k.Version, Resource: k.Resource}
+}
+
+// GVK is the kind's group, version and kind.
+func (k *Kind) GVK() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: k.Group, Version: k.Version, Kind: k.Kind}
+}
+
+// GroupResource is how messages name the resource: "deployments.apps", "pods". It is also the
+// store's Key.Resource.
+func (k *Kind) GroupResource() schema.GroupResource {
+	return schema.GroupResource{Group: k.Group, Resource: k.Resource}
+}
+
+// Env is what a Strategy may ask of the world. It is the server's; tests make their own.
+type Env struct {
+	Context context.Context
+	Now     time.Time
+	// Get reads another object, or nil if there is none. What it returns is read-only.
+	Get func(group, resource, namespace, name string) Object
+	// AllocateIP reserves a service address ("" asks for any) for the object that is being written
+	// and gives it back if the write fails.
+	AllocateIP func(ip string) (string, error)
+}
+
+// Strategy is where a kind behaves as its schema cannot say. Any hook may be nil.
+// Order on a create: Default, PrepareForCreate, Validate. On an update: Default, PrepareForUpdate,
+// Validate, ValidateUpdate. Status writes run PrepareForStatusUpdate and ValidateStatusUpdate.
+type Strategy struct {
+	// Default sets conditional defaults, after the schema's, on every write. It must be idempotent.
+	Default func(obj Object)
+	// PrepareForCreate sets what a client may not choose and what the server allocates.
+	PrepareForCreate func(env *Env, obj Object) error
+	// PrepareForUpdate carries over from old what an update may not change silently.
+	PrepareForUpdate func(env *Env, obj, old Object) error
+	// PrepareForStatusUpdate does the same for the status subresource.
+	PrepareForStatusUpdate func(env *Env, obj, old Object)
+	// Validate returns what is wrong with the object, old nil on create.
+	Validate func(obj Object) field.ErrorList
+	// ValidateUpdate returns what may not change.
+	ValidateUpdate func(obj, old Object) field.ErrorList
+	// ValidateStatusUpdate replaces both for the status subresource.
+	ValidateStatusUpdate func(obj, old Object) field.ErrorList
+	// Warnings returns texts for Warning headers.
+	Warnings func(obj, old Object) []string
+}
+
+// Scale says where a kind keeps its replicas; paths are dotted, such as "spec.replicas".
+type Scale struct {
+	SpecReplicas   string
+	StatusReplicas string
+	// LabelSelector is the path of a string selector, or of a metav1.LabelSelector.
+	LabelSelector string
+}
+
+// Subresource is a further path below an object, as discovery lists it.
+type Subresource struct {
+	Name                 string
+	Group, Version, Kind string // of the body, where it differs from the object's
+	Verbs                []string
+}
+
+// Column is one column of a table.
+type Column struct {
+	Name        string
+	Type        string // "string", "integer", "boolean", "number", "date"
+	Format      string // "name" for the first column
+	Description string
+	Priority    int32 // above zero only in -o wide
+	// Cell computes the value; nil is printed as <none> or <unknown> by the function itself.
+	Cell func(obj Object, now time.Time) any
+}
