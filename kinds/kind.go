@@ -39,8 +39,16 @@ type Kind struct {
 	Scale *Scale
 	// Subresources names further ones that the server has handlers for ("binding", "log").
 	Subresources []Subresource
-	// Generation says that metadata.generation is kept.
+	// Generation says that metadata.generation is kept: it rises when anything but metadata and
+	// status changes, and when Bumps says so.
 	Generation bool
+	// Bumps names further changes that raise the generation, such as a Deployment's annotations;
+	// it may be nil.
+	Bumps func(obj, old Object) bool
+	// Verbs are what can be done with the resource, as discovery lists them; nil is AllVerbs.
+	Verbs []string
+	// Storage, if not nil, says that the objects are kept under another kind and in its form.
+	Storage *Storage
 	// CreateOnUpdate says that a PUT of a name that does not exist creates it.
 	CreateOnUpdate bool
 	// ReturnDeleted says that DELETE answers with the object and not with a Status.
@@ -83,11 +91,14 @@ type Env struct {
 	// AllocateIP reserves a service address ("" asks for any) for the object that is being written
 	// and gives it back if the write fails.
 	AllocateIP func(ip string) (string, error)
+	// AllocatePort does the same for a node port; zero asks for any.
+	AllocatePort func(port int64) (int64, error)
 }
 
 // Strategy is where a kind behaves as its schema cannot say. Any hook may be nil.
-// Order on a create: Default, PrepareForCreate, Validate. On an update: Default, PrepareForUpdate,
-// Validate, ValidateUpdate. Status writes run PrepareForStatusUpdate and ValidateStatusUpdate.
+// Order on a create: Default, PrepareForCreate, Validate, ValidateCreate. On an update: Default,
+// PrepareForUpdate, Validate, ValidateUpdate. Status writes run Default, PrepareForStatusUpdate and
+// ValidateStatusUpdate. None of them looks at what every object's metadata must be: the server does.
 type Strategy struct {
 	// Default sets conditional defaults, after the schema's, on every write. It must be idempotent.
 	Default func(obj Object)
@@ -97,14 +108,30 @@ type Strategy struct {
 	PrepareForUpdate func(env *Env, obj, old Object) error
 	// PrepareForStatusUpdate does the same for the status subresource.
 	PrepareForStatusUpdate func(env *Env, obj, old Object)
-	// Validate returns what is wrong with the object, old nil on create.
+	// Validate returns what is wrong with the object, new or changed.
 	Validate func(obj Object) field.ErrorList
+	// ValidateCreate returns what is wrong only because the object is new.
+	ValidateCreate func(obj Object) field.ErrorList
 	// ValidateUpdate returns what may not change.
 	ValidateUpdate func(obj, old Object) field.ErrorList
 	// ValidateStatusUpdate replaces both for the status subresource.
 	ValidateStatusUpdate func(obj, old Object) field.ErrorList
-	// Warnings returns texts for Warning headers.
+	// Warnings returns texts for Warning headers; old is nil on create.
 	Warnings func(obj, old Object) []string
+}
+
+// AllVerbs are the verbs of a resource with nothing special about it, in discovery's order.
+var AllVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+
+// Storage says that objects of one kind are kept as objects of another, as the two kinds of Event
+// are: one object, seen through two APIs.
+type Storage struct {
+	// Group, Version, Kind and Resource are the other kind's. The store's key is made of its
+	// GroupResource, and its schema writes the bytes.
+	Group, Version, Kind, Resource string
+	// ToStored and FromStored rewrite an object in place into the other form and back, apiVersion
+	// and kind included. Nothing is lost either way.
+	ToStored, FromStored func(obj Object)
 }
 
 // Scale says where a kind keeps its replicas; paths are dotted, such as "spec.replicas".
