@@ -1,0 +1,95 @@
+package apiserver
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/setpoint-dev/setpoint/store"
+)
+
+// get answers with one object. A resourceVersion in the query asks for an answer at least so new,
+// which every answer is, unless the revision has not happened yet.
+func (s *Server) get(w http.ResponseWriter, r *request) error {
+	atLeast, err := parseRevision(r.query.Get("resourceVersion"))
+	if err != nil {
+		return err
+	}
+	snap, err := s.snapshot(r, atLeast)
+	if err != nil {
+		return err
+	}
+	e := snap.Get(r.key())
+	if e == nil {
+		return apierrors.NewNotFound(r.kind.GroupResource(), r.name)
+	}
+	return s.respond(w, r, http.StatusOK, e.Value)
+}
+
+// snapshot returns the newest state, or an error if that is older than what the client has seen.
+func (s *Server) snapshot(r *request, atLeast store.Revision) (store.Snapshot, error) {
+	snap, err := s.store.Snapshot(r.http.Context())
+	if err != nil {
+		return nil, storeError(err)
+	}
+	if snap.Revision() < atLeast {
+		return nil, errTooLarge(atLeast, snap.Revision())
+	}
+	return snap, nil
+}
+
+// parseRevision reads a resourceVersion: decimal digits, or nothing, which is zero.
+func parseRevision(text string) (store.Revision, error) {
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 63)
+	if err != nil {
+		invalid := field.Invalid(field.NewPath("resourceVersion"), text, parseUintError(text, err))
+		return 0, apierrors.NewBadRequest("invalid resource version: " + invalid.Error())
+	}
+	return store.Revision(n), nil
+}
+
+// parseUintError words the error as ParseUint does.
+func parseUintError(text string, err error) string {
+	var number *strconv.NumError
+	if errors.As(err, &number) {
+		return fmt.Sprintf("strconv.ParseUint: parsing %q: %v", text, number.Err)
+	}
+	return err.Error()
+}
+
+// errTooLarge is for a revision that the store has not reached: it asks to try again.
+func errTooLarge(asked, current store.Revision) error {
+	err := apierrors.NewTimeoutError(
+		fmt.Sprintf("Too large resource version: %d, current: %d", asked, current), 1)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{
+		Type:    metav1.CauseTypeResourceVersionTooLarge,
+		Message: "Too large resource version",
+	}}
+	return err
+}
+
+// errExpired is for a revision that the store no longer remembers.
+func errExpired(asked, oldest store.Revision) *apierrors.StatusError {
+	return apierrors.NewResourceExpired(
+		fmt.Sprintf("too old resource version: %d (%d)", asked, oldest))
+}
+
+// storeError is what a client sees of a store's error.
+func storeError(err error) error {
+	switch {
+	case errors.Is(err, store.ErrClosed):
+		return status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
+			"the server is shutting down")
+	case errors.Is(err, store.ErrNoSpace):
+		return status(http.StatusInsufficientStorage, metav1.StatusReasonInternalError, err.Error())
+	}
+	return err
+}

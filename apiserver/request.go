@@ -1,0 +1,237 @@
+package apiserver
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/setpoint-dev/setpoint/apiserver/authn"
+	"github.com/setpoint-dev/setpoint/kinds"
+	"github.com/setpoint-dev/setpoint/store"
+)
+
+// request is an HTTP request and what is found out about it on its way. It belongs to one
+// goroutine.
+type request struct {
+	http  *http.Request
+	query url.Values
+	kinds *kinds.Set // the set in force when the request arrived
+
+	// Set by parse. verb is the API's: "get", "list", "watch", "create", "update", "patch",
+	// "delete", "deletecollection", or the method in lower case for a path that is no resource.
+	verb                                  string
+	group, version, resource, subresource string
+	namespace, name                       string
+	extra                                 []string // segments behind the subresource
+
+	user *authn.User // set by authenticate, changed by impersonate
+	kind *kinds.Kind // set by route
+}
+
+// isResource says whether the path is that of an object, a collection or a subresource.
+func (r *request) isResource() bool { return r.resource != "" }
+
+// parse reads the path and the method: /api/VERSION/… for the core group, /apis/GROUP/VERSION/…
+// for others, then optionally namespaces/NAMESPACE, then RESOURCE/NAME/SUBRESOURCE/….
+func (r *request) parse() error {
+	r.verb = strings.ToLower(r.http.Method)
+	if r.http.Method == http.MethodHead {
+		r.verb = "get"
+	}
+	segments, err := splitPath(r.http.URL)
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(segments) >= 3 && segments[0] == "api":
+		r.version, segments = segments[1], segments[2:]
+	case len(segments) >= 4 && segments[0] == "apis":
+		r.group, r.version, segments = segments[1], segments[2], segments[3:]
+	default:
+		return nil
+	}
+	watching := segments[0] == "watch" && len(segments) > 1
+	if watching {
+		segments = segments[1:]
+	}
+	r.parseResource(segments)
+	if err := r.checkNames(); err != nil {
+		return err
+	}
+	r.verb = r.resourceVerb(watching)
+	return nil
+}
+
+// splitPath returns the unescaped segments. An escaped slash stays inside its segment, where no
+// name can have it: a path never reaches an object that it does not spell out.
+func splitPath(u *url.URL) ([]string, error) {
+	segments := strings.Split(strings.Trim(u.EscapedPath(), "/"), "/")
+	for i, segment := range segments {
+		plain, err := url.PathUnescape(segment)
+		if err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		if plain == "" && len(segments) > 1 {
+			return nil, errNotServed()
+		}
+		segments[i] = plain
+	}
+	return segments, nil
+}
+
+func (r *request) parseResource(segments []string) {
+	if segments[0] == "namespaces" && len(segments) > 1 {
+		r.namespace = segments[1]
+		own := len(segments) == 2 || segments[2] == "status" || segments[2] == "finalize"
+		if !own {
+			segments = segments[2:]
+		}
+	}
+	r.resource = segments[0]
+	if len(segments) > 1 {
+		r.name = segments[1]
+	}
+	if len(segments) > 2 {
+		r.subresource, r.extra = segments[2], segments[3:]
+	}
+	if r.resource == "namespaces" {
+		r.namespace = r.name
+	}
+}
+
+// checkNames refuses names that cannot be path segments, so that none ever becomes part of a key.
+func (r *request) checkNames() error {
+	for _, name := range []string{r.namespace, r.name} {
+		if msgs := path.IsValidPathSegmentName(name); len(msgs) > 0 {
+			return apierrors.NewBadRequest("invalid name in the path: " + strings.Join(msgs, ", "))
+		}
+	}
+	return nil
+}
+
+// resourceVerb is the API's verb for the method. A list that selects one name is authorized with
+// that name.
+func (r *request) resourceVerb(watching bool) string {
+	switch r.http.Method {
+	case http.MethodPost:
+		return "create"
+	case http.MethodPut:
+		return "update"
+	case http.MethodPatch:
+		return "patch"
+	case http.MethodDelete:
+		if r.name == "" {
+			return "deletecollection"
+		}
+		return "delete"
+	case http.MethodGet, http.MethodHead:
+	default:
+		return strings.ToLower(r.http.Method)
+	}
+	switch {
+	case watching || r.name == "" && boolParam(r.query, "watch"):
+		watching = true
+	case r.name != "":
+		return "get"
+	}
+	if r.name == "" {
+		r.selectName()
+	}
+	if watching {
+		return "watch"
+	}
+	return "list"
+}
+
+func (r *request) selectName() {
+	text := r.query.Get("fieldSelector")
+	if text == "" {
+		return
+	}
+	if sel, err := fields.ParseSelector(text); err == nil {
+		if name, ok := sel.RequiresExactMatch("metadata.name"); ok && len(path.IsValidPathSegmentName(name)) == 0 {
+			r.name = name
+		}
+	}
+}
+
+// boolParam reads a flag as the API does: only absence, "0" and "false" are false.
+func boolParam(query url.Values, name string) bool {
+	values, ok := query[name]
+	return ok && len(values) > 0 && values[0] != "0" && !strings.EqualFold(values[0], "false")
+}
+
+// wellFormed says whether the verb fits the path: create wants a collection, or a subresource;
+// update and patch want a name; nothing but named subresources has segments behind them.
+func (r *request) wellFormed() bool {
+	if r.http.Method == http.MethodHead || r.http.Method == http.MethodOptions || len(r.extra) > 0 {
+		return false
+	}
+	switch r.verb {
+	case "create":
+		return r.subresource != "" || r.name == "" && (r.namespace != "" || !r.kind.Namespaced)
+	case "update", "patch":
+		return r.name != ""
+	case "deletecollection":
+		return r.namespace != "" || !r.kind.Namespaced
+	}
+	return true
+}
+
+// key is the store's key of the object that the request names.
+func (r *request) key() store.Key { return keyOf(r.kind, r.namespace, r.name) }
+
+// keyOf returns the store's key of an object. The namespace of a kind without namespaces is not
+// looked at.
+func keyOf(k *kinds.Kind, namespace, name string) store.Key {
+	key := store.Key{Resource: storageResource(k), Path: name}
+	if k.Namespaced {
+		key.Path = namespace + "/" + name
+	}
+	return key
+}
+
+// prefix is what the paths of the request's collection begin with.
+func (r *request) prefix() string {
+	if !r.kind.Namespaced || r.namespace == "" {
+		return ""
+	}
+	return r.namespace + "/"
+}
+
+// storageResource is the resource under which a kind's objects are kept.
+func storageResource(k *kinds.Kind) string {
+	if k.Storage == nil {
+		return k.GroupResource().String()
+	}
+	if k.Storage.Group == "" {
+		return k.Storage.Resource
+	}
+	return k.Storage.Resource + "." + k.Storage.Group
+}
+
+// hasSubresource says whether a kind has the subresource; "" is the object itself.
+func hasSubresource(k *kinds.Kind, name string) bool {
+	switch name {
+	case "":
+		return true
+	case "status":
+		return k.Status
+	case "scale":
+		return k.Scale != nil
+	}
+	return slices.ContainsFunc(k.Subresources, func(s kinds.Subresource) bool { return s.Name == name })
+}
+
+// verbs are what can be done with a kind's objects.
+func verbs(k *kinds.Kind) []string {
+	if k.Verbs != nil {
+		return k.Verbs
+	}
+	return kinds.AllVerbs
+}

@@ -1,0 +1,148 @@
+package apiserver
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/setpoint-dev/setpoint/kinds"
+	"github.com/setpoint-dev/setpoint/store"
+)
+
+// render returns an object, given as its stored bytes, in the form the client chose. What it
+// returns may be the stored bytes themselves.
+func (s *Server) render(media mediaType, r *request, value []byte) ([]byte, error) {
+	own, err := s.ownForm(r, value)
+	if err != nil {
+		return nil, err
+	}
+	switch media.as {
+	case "Table":
+		return s.tableOfOne(media, r, own)
+	case "PartialObjectMetadata":
+		return appendPartial(nil, media.version, own), nil
+	case "PartialObjectMetadataList":
+		return nil, errShape(media.as, r.kind, false)
+	}
+	return own, nil
+}
+
+// ownForm returns stored bytes in the form of the request's kind: the bytes themselves, unless the
+// kind is kept in another's form.
+func (s *Server) ownForm(r *request, value []byte) ([]byte, error) {
+	if r.kind.Storage == nil {
+		return value, nil
+	}
+	obj, err := decodeStored(r.kinds, r.kind, value)
+	if err != nil {
+		return nil, err
+	}
+	out, at := r.kind.Schema.Append(make([]byte, 0, len(value)+256), obj)
+	revision, _ := member(metadataOf(value), "resourceVersion")
+	if at < 0 || len(revision) < 2 {
+		return out, nil
+	}
+	stamped := make([]byte, 0, len(out)+len(revision))
+	stamped = append(stamped, out[:at]...)
+	stamped = append(stamped, revision[1:len(revision)-1]...)
+	return append(stamped, out[at:]...), nil
+}
+
+// decodeStored returns the tree of an object, given as its stored bytes, in the form of a kind.
+// The tree is the caller's.
+func decodeStored(set *kinds.Set, k *kinds.Kind, value []byte) (kinds.Object, error) {
+	stored := k
+	if at := k.Storage; at != nil {
+		gvk := schema.GroupVersionKind{Group: at.Group, Version: at.Version, Kind: at.Kind}
+		if stored = set.Kind(gvk); stored == nil {
+			return nil, fmt.Errorf("%s is kept as %s, which is not served", k.Kind, gvk)
+		}
+	}
+	decoded, err := stored.Schema.DecodeJSON(value)
+	if err != nil {
+		return nil, fmt.Errorf("a stored %s cannot be read: %w", stored.Kind, err)
+	}
+	if k.Storage != nil {
+		k.Storage.FromStored(decoded.Object)
+	}
+	return decoded.Object, nil
+}
+
+// appendPartial appends an object as PartialObjectMetadata.
+func appendPartial(dst []byte, version string, value []byte) []byte {
+	dst = append(dst, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/`...)
+	dst = append(dst, version...)
+	dst = append(dst, `","metadata":`...)
+	dst = append(dst, metadataOf(value)...)
+	return append(dst, '}')
+}
+
+// errShape is for a client that asks for one object of a list, or the other way round.
+func errShape(as string, k *kinds.Kind, list bool) error {
+	group, _, _ := strings.Cut(k.Group, ".")
+	if group == "" {
+		group = "core"
+	}
+	what := fmt.Sprintf("is not a list (*%s.%s)", group, k.Kind)
+	if list {
+		what = fmt.Sprintf("is a list (*%s.%sList)", group, k.Kind)
+	}
+	return status(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+		fmt.Sprintf("you requested %s, but the requested object %s", as, what))
+}
+
+// memo is what the server remembers of a stored object, so that selectors need not read it again.
+// It is kept in store.Entry.Memo, and read-only.
+type memo struct {
+	labels map[string]string
+	// fields are the values of the selectable fields of the kind in whose form the object is kept,
+	// metadata.name and metadata.namespace left out: the key says those.
+	fields map[string]string
+}
+
+// newMemo makes the memo of a tree in its stored form.
+func newMemo(k *kinds.Kind, obj kinds.Object) *memo {
+	m := &memo{fields: fieldsOf(k, obj)}
+	if metadata, ok := obj["metadata"].(map[string]any); ok {
+		if labels, ok := metadata["labels"].(map[string]any); ok && len(labels) > 0 {
+			m.labels = make(map[string]string, len(labels))
+			for key, value := range labels {
+				m.labels[key], _ = value.(string)
+			}
+		}
+	}
+	return m
+}
+
+func fieldsOf(k *kinds.Kind, obj kinds.Object) map[string]string {
+	if len(k.Fields) == 0 {
+		return nil
+	}
+	fields := make(map[string]string, len(k.Fields))
+	for name, read := range k.Fields {
+		fields[name] = read(obj)
+	}
+	return fields
+}
+
+// memoOf returns the memo of an entry, and derives it if nobody has yet.
+func memoOf(set *kinds.Set, k *kinds.Kind, e *store.Entry) (*memo, error) {
+	if m, ok := e.Memo.Load().(*memo); ok {
+		return m, nil
+	}
+	m := &memo{labels: labelsOf(e.Value)}
+	if len(k.Fields) > 0 {
+		obj, err := decodeStored(set, k, e.Value)
+		if err != nil {
+			return nil, err
+		}
+		m.fields = fieldsOf(k, obj)
+	}
+	if k.Storage == nil {
+		e.Memo.Store(m)
+	}
+	return m, nil
+}
