@@ -1,0 +1,18 @@
+package replicaset
+
+type (
+	Snapshot = snapshot
+	Actions  = actions
+)
+
+var (
+	Plan          = plan
+	Status        = status
+	SlowStart     = slowStart
+	NewReconciler = newReconciler
+)
+
+const (
+	PodsByController = podsByController
+	SetsByController = setsByController
+)
