@@ -55,6 +55,16 @@ func negotiate(r *request) (mediaType, error) { return choose(r, true) }
 // negotiatePlain chooses for documents that have no transformed form. Possible errors: 406.
 func negotiatePlain(r *request) (mediaType, error) { return choose(r, false) }
 
+// negotiateStream chooses for a watch, which is never YAML. Possible errors: 406.
+func negotiateStream(r *request) (mediaType, error) {
+	media, err := choose(r, true)
+	if err == nil && (media.yaml || media.as == "PartialObjectMetadataList") {
+		err = errTransform()
+	}
+	media.pretty = false
+	return media, err
+}
+
 // mediaFor chooses for an error, which everybody must take in some form.
 func mediaFor(r *request) mediaType {
 	media, err := choose(r, false)

@@ -18,6 +18,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	out.Header().Set("Audit-Id", s.random.uid())
 	out.Header().Set("Cache-Control", "no-cache, private")
 	r := &request{http: hr, kinds: s.kinds.Current(), query: hr.URL.Query()}
+	begun := s.clock.Now()
+	defer func() { s.metrics.observe(r, out.code, s.clock.Since(begun)) }()
 	defer s.recoverPanic(out, r)
 	if err := s.serve(out, r); err != nil {
 		s.respondError(out, r, err)
@@ -39,6 +41,11 @@ func (s *Server) serve(w http.ResponseWriter, r *request) error {
 	if err := s.authorize(r); err != nil {
 		return err
 	}
+	leave, err := s.limit(r)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	handle, err := s.route(r)
 	if err != nil {
 		return err

@@ -166,6 +166,15 @@ func boolParam(query url.Values, name string) bool {
 	return ok && len(values) > 0 && values[0] != "0" && !strings.EqualFold(values[0], "false")
 }
 
+// misplaced says whether the path has a namespace that the kind has not, or the other way round.
+func (r *request) misplaced() bool {
+	if r.kind.Namespaced {
+		one := r.name != "" && r.verb != "list" && r.verb != "watch"
+		return one && r.namespace == ""
+	}
+	return r.namespace != "" && r.resource != "namespaces"
+}
+
 // wellFormed says whether the verb fits the path: create wants a collection, or a subresource;
 // update and patch want a name; nothing but named subresources has segments behind them.
 func (r *request) wellFormed() bool {
@@ -202,6 +211,23 @@ func (r *request) prefix() string {
 		return ""
 	}
 	return r.namespace + "/"
+}
+
+// watchPrefix is prefix, narrowed to one name if the request selects one.
+func (r *request) watchPrefix() string {
+	if r.kind.Namespaced && r.namespace == "" {
+		return ""
+	}
+	return r.prefix() + r.name
+}
+
+// splitKey returns the namespace and the name that a key says.
+func splitKey(k *kinds.Kind, key store.Key) (namespace, name string) {
+	if !k.Namespaced {
+		return "", key.Path
+	}
+	namespace, name, _ = strings.Cut(key.Path, "/")
+	return namespace, name
 }
 
 // storageResource is the resource under which a kind's objects are kept.

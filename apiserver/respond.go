@@ -108,8 +108,13 @@ func aborted(err error) error {
 
 // respondError answers with the Status that an error is, in JSON or YAML as the client accepts.
 func (s *Server) respondError(w *response, r *request, err error) {
-	if gone := (abortedError{}); errors.As(err, &gone) || w.code != 0 {
+	if gone := (abortedError{}); errors.As(err, &gone) {
 		return
+	}
+	if w.code != 0 {
+		// Nobody must take half an answer for a whole one.
+		s.log.Error("answer broken off", "method", r.http.Method, "path", r.http.URL.Path, "err", err)
+		panic(http.ErrAbortHandler)
 	}
 	failure := asStatus(err)
 	st := failure.ErrStatus
@@ -148,6 +153,7 @@ func (s *Server) recoverPanic(w *response, r *request) {
 	if p == http.ErrAbortHandler {
 		panic(p)
 	}
+	s.metrics.panics.Inc()
 	s.log.Error("panic in a handler", "method", r.http.Method, "path", r.http.URL.Path,
 		"panic", p, "stack", string(debug.Stack()))
 	if w.code != 0 {
@@ -164,4 +170,13 @@ func isPretty(r *request) bool {
 	agent := r.http.UserAgent()
 	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") ||
 		strings.HasPrefix(agent, "Mozilla/5.0")
+}
+
+// mustMarshal is json.Marshal for documents that always have a JSON form.
+func mustMarshal(doc any) []byte {
+	text, err := json.Marshal(doc)
+	if err != nil {
+		panic(err)
+	}
+	return text
 }

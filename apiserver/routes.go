@@ -17,6 +17,8 @@ type route struct{ verb, subresource string }
 func routes() map[route]handler {
 	return map[route]handler{
 		{"get", ""}:       (*Server).get,
+		{"list", ""}:      (*Server).list,
+		{"watch", ""}:     (*Server).watch,
 		{"get", "status"}: (*Server).get,
 	}
 }
@@ -29,8 +31,7 @@ func (s *Server) route(r *request) (handler, error) {
 	}
 	gvr := schema.GroupVersionResource{Group: r.group, Version: r.version, Resource: r.resource}
 	r.kind = r.kinds.Resource(gvr)
-	if r.kind == nil || r.kind.Namespaced && r.namespace == "" && r.name != "" ||
-		!r.kind.Namespaced && r.namespace != "" {
+	if r.kind == nil || r.misplaced() {
 		return nil, errNotServed()
 	}
 	if !hasSubresource(r.kind, r.subresource) {

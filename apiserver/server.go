@@ -64,6 +64,9 @@ type Server struct {
 	routes map[route]handler
 	opts   Options
 
+	metrics *metrics
+	limiter *limiter
+
 	// stopped is closed when watches have to end.
 	stopped  chan struct{}
 	stopOnce sync.Once
@@ -104,6 +107,8 @@ func New(opts Options) (*Server, error) {
 		stopped: make(chan struct{}),
 	}
 	s.routes = routes()
+	s.metrics = s.newMetrics()
+	s.limiter = newLimiter()
 	return s, nil
 }
 

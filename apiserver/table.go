@@ -89,11 +89,7 @@ func (t *tabulator) definitions(dst []byte) []byte {
 			Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description, Priority: c.Priority,
 		}
 	}
-	text, err := json.Marshal(all)
-	if err != nil {
-		panic(err) // five strings and a number have a JSON form
-	}
-	return append(dst, text...)
+	return append(dst, mustMarshal(all)...)
 }
 
 // row appends the row of an object that is in its own form.

@@ -1,0 +1,279 @@
+package apiserver
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"iter"
+	"net/http"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/setpoint-dev/setpoint/store"
+)
+
+// list answers with a collection, or a page of it. The objects are joined from their stored bytes
+// and streamed: a list of any length costs a pointer for each object and one buffer.
+func (s *Server) list(w http.ResponseWriter, r *request) error {
+	media, err := negotiate(r)
+	if err != nil {
+		return err
+	}
+	opts, err := parseListOptions(r)
+	if err != nil {
+		return err
+	}
+	if media.as == "PartialObjectMetadata" {
+		return errShape(media.as, r.kind, true)
+	}
+	p, err := s.page(r, opts)
+	if err != nil {
+		return err
+	}
+	if media.yaml || media.pretty {
+		var whole bytes.Buffer
+		if err := s.writeList(&whole, media, r, p); err != nil {
+			return err
+		}
+		return writeBody(w, r, media, http.StatusOK, bytes.TrimSuffix(whole.Bytes(), []byte("\n")))
+	}
+	w.Header().Set("Content-Type", media.contentType())
+	return s.writeList(w, media, r, p)
+}
+
+// page is a part of a collection as of one revision.
+type page struct {
+	revision  store.Revision
+	entries   []*store.Entry
+	next      string // the continue token; "" on the last page
+	remaining int    // how many come after the page; -1 if that is not known
+}
+
+// page finds what a list is to return.
+func (s *Server) page(r *request, opts *listOptions) (*page, error) {
+	snap, after, err := s.listSnapshot(r, opts)
+	if err != nil {
+		return nil, err
+	}
+	p := &page{revision: snap.Revision(), remaining: -1}
+	if opts.limit == 0 && opts.selector.all() {
+		p.entries, _ = snap.List(storageResource(r.kind), store.ListOptions{Prefix: r.prefix(), After: after})
+		return p, nil
+	}
+	for e := range entries(snap, storageResource(r.kind), r.watchPrefix(), after) {
+		ok, err := opts.selector.matches(e)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			continue
+		}
+		if opts.limit > 0 && len(p.entries) == opts.limit {
+			// There is one more: this page is not the last.
+			last := p.entries[opts.limit-1].Key.Path
+			p.next = encodeToken(token{Revision: int64(p.revision), After: last, Of: opts.fingerprint(r)})
+			if opts.selector.all() {
+				p.remaining = snap.Count(storageResource(r.kind), store.ListOptions{Prefix: r.prefix(), After: last})
+			}
+			break
+		}
+		p.entries = append(p.entries, e)
+	}
+	return p, nil
+}
+
+// entries goes through a resource in order, a chunk at a time.
+func entries(snap store.Snapshot, resource, prefix, after string) iter.Seq[*store.Entry] {
+	const chunk = 500
+	return func(yield func(*store.Entry) bool) {
+		opts := store.ListOptions{Prefix: prefix, After: after, Limit: chunk}
+		for more := true; more; {
+			var found []*store.Entry
+			found, more = snap.List(resource, opts)
+			for _, e := range found {
+				if !yield(e) {
+					return
+				}
+			}
+			if len(found) == 0 {
+				return
+			}
+			opts.After = found[len(found)-1].Key.Path
+		}
+	}
+}
+
+// listSnapshot returns the state that a list is to be of, and the path after which it begins.
+func (s *Server) listSnapshot(r *request, opts *listOptions) (snap store.Snapshot, after string, err error) {
+	if opts.next != "" {
+		return s.continued(r, opts)
+	}
+	exact := opts.match == "Exact" || opts.match == "" && opts.given && opts.limit > 0
+	if !exact {
+		snap, err = s.snapshot(r, opts.revision)
+		return snap, "", err
+	}
+	snap, err = s.store.SnapshotAt(r.http.Context(), opts.revision)
+	switch {
+	case errors.Is(err, store.ErrFuture):
+		err = errTooLarge(opts.revision, s.store.Revision())
+	case errors.Is(err, store.ErrCompacted):
+		err = apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
+	case err != nil:
+		err = storeError(err)
+	}
+	return snap, "", err
+}
+
+// continued returns the state that the first page was of. If it is no longer kept, the client is
+// told 410 with a token to go on at the newest state.
+func (s *Server) continued(r *request, opts *listOptions) (store.Snapshot, string, error) {
+	if opts.given {
+		return nil, "", apierrors.NewBadRequest(
+			"specifying resource version is not allowed when using continue")
+	}
+	t, err := decodeToken(opts.next)
+	if err == nil {
+		err = t.check(r, opts)
+	}
+	if err != nil {
+		return nil, "", apierrors.NewBadRequest("invalid continue token: " + err.Error())
+	}
+	if t.Revision == newest {
+		snap, err := s.snapshot(r, 0)
+		return snap, t.After, err
+	}
+	snap, err := s.store.SnapshotAt(r.http.Context(), store.Revision(t.Revision))
+	switch {
+	case errors.Is(err, store.ErrCompacted):
+		expired := apierrors.NewResourceExpired(tokenExpired)
+		t.Revision = newest
+		expired.ErrStatus.Continue = encodeToken(t)
+		return nil, "", expired
+	case errors.Is(err, store.ErrFuture):
+		return nil, "", errTooLarge(store.Revision(t.Revision), s.store.Revision())
+	case err != nil:
+		return nil, "", storeError(err)
+	}
+	return snap, t.After, nil
+}
+
+const tokenExpired = "The provided continue parameter is too old: the state that the first page " +
+	"showed is no longer kept. Start again without it, or go on with the token in " +
+	"metadata.continue: the rest of the list is then as of now, and what was created, changed or " +
+	"deleted meanwhile may be missing or be there twice."
+
+// writeList writes a page in the chosen form, as JSON.
+func (s *Server) writeList(w io.Writer, media mediaType, r *request, p *page) error {
+	out := &chunks{w: w}
+	switch media.as {
+	case "Table":
+		t, err := s.newTabulator(media, r)
+		if err != nil {
+			return err
+		}
+		out.buf = t.head(out.buf, p.metadata(nil), true)
+		err = s.writeItems(out, r, p, func(dst, own []byte) ([]byte, error) { return t.row(dst, r, own) })
+		if err != nil {
+			return err
+		}
+	case "PartialObjectMetadataList":
+		out.buf = p.head(out.buf, "PartialObjectMetadata", "meta.k8s.io/"+media.version)
+		err := s.writeItems(out, r, p, func(dst, own []byte) ([]byte, error) {
+			return appendPartial(dst, media.version, own), nil
+		})
+		if err != nil {
+			return err
+		}
+	default:
+		apiVersion := r.kind.GVK().GroupVersion().String()
+		out.buf = p.head(out.buf, r.kind.Kind, apiVersion)
+		// Items of a list do not repeat what the list says.
+		said := []byte(`{"kind":"` + r.kind.Kind + `","apiVersion":"` + apiVersion + `",`)
+		err := s.writeItems(out, r, p, func(dst, own []byte) ([]byte, error) {
+			if rest, ok := bytes.CutPrefix(own, said); ok {
+				dst = append(dst, '{')
+				return append(dst, rest...), nil
+			}
+			return append(dst, own...), nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	out.buf = append(out.buf, "]}\n"...)
+	return out.flush()
+}
+
+// writeItems writes the items with commas between them.
+func (s *Server) writeItems(out *chunks, r *request, p *page, item func(dst, own []byte) ([]byte, error)) error {
+	for i, e := range p.entries {
+		own, err := s.ownForm(r, e.Value)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			out.buf = append(out.buf, ',')
+		}
+		if out.buf, err = item(out.buf, own); err != nil {
+			return err
+		}
+		if err := out.full(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// head appends a list up to its first item.
+func (p *page) head(dst []byte, kind, apiVersion string) []byte {
+	dst = append(dst, `{"kind":"`...)
+	dst = append(dst, kind...)
+	dst = append(dst, `List","apiVersion":"`...)
+	dst = append(dst, apiVersion...)
+	dst = append(dst, `","metadata":`...)
+	dst = p.metadata(dst)
+	return append(dst, `,"items":[`...)
+}
+
+// metadata appends a ListMeta.
+func (p *page) metadata(dst []byte) []byte {
+	dst = append(dst, `{"resourceVersion":"`...)
+	dst = strconv.AppendInt(dst, int64(p.revision), 10)
+	dst = append(dst, '"')
+	if p.next != "" {
+		dst = append(dst, `,"continue":"`...)
+		dst = append(dst, p.next...)
+		dst = append(dst, '"')
+	}
+	if p.remaining >= 0 {
+		dst = append(dst, `,"remainingItemCount":`...)
+		dst = strconv.AppendInt(dst, int64(p.remaining), 10)
+	}
+	return append(dst, '}')
+}
+
+// chunks gathers small pieces and writes large ones.
+type chunks struct {
+	w   io.Writer
+	buf []byte
+}
+
+// chunkBytes is large enough that a system call costs little of what the copy does, and small
+// enough that a thousand lists under way need no memory worth counting.
+const chunkBytes = 32 << 10
+
+// full writes what was gathered if it is enough.
+func (c *chunks) full() error {
+	if len(c.buf) < chunkBytes {
+		return nil
+	}
+	return c.flush()
+}
+
+func (c *chunks) flush() error {
+	_, err := c.w.Write(c.buf)
+	c.buf = c.buf[:0]
+	return aborted(err)
+}

@@ -1,0 +1,214 @@
+package apiserver
+
+import (
+	"strconv"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/setpoint-dev/setpoint/store"
+)
+
+const (
+	added    = "ADDED"
+	modified = "MODIFIED"
+	deleted  = "DELETED"
+)
+
+// frames turns a store's events into the frames of one watch. It is passive: it knows no clock
+// and no connection. What the frames of all watches have in common is made once, by whoever comes
+// first.
+type frames struct {
+	s        *Server
+	r        *request
+	media    mediaType
+	selector *selector
+	table    *tabulator // nil unless tables are wanted
+	defined  bool       // whether the columns were told
+	last     store.Revision
+	marked   store.Revision // of the last bookmark
+}
+
+func (s *Server) newFrames(media mediaType, r *request, sel *selector) (*frames, error) {
+	f := &frames{s: s, r: r, media: media, selector: sel}
+	if media.as == "Table" {
+		t, err := s.newTabulator(media, r)
+		if err != nil {
+			return nil, err
+		}
+		f.table = t
+	}
+	return f, nil
+}
+
+// initial appends the frame of an object that was there at the start.
+func (f *frames) initial(dst []byte, e *store.Entry) ([]byte, error) {
+	ok, err := f.selector.matches(e)
+	if err != nil || !ok {
+		return dst, err
+	}
+	f.last = max(f.last, e.Revision)
+	return f.frame(dst, added, e.Value)
+}
+
+// event appends the frame of a change, if the watch is concerned. An object that a change brings
+// into the selection is ADDED; one that it takes out is DELETED, and shown as it last was in the
+// selection, with the revision of the change.
+func (f *frames) event(dst []byte, ev *store.Event) ([]byte, error) {
+	f.last = ev.Entry.Revision
+	was, is := ev.Prev != nil, ev.Type == store.Put
+	natural := naturalType(was, is)
+	var err error
+	if was {
+		if was, err = f.selector.matches(ev.Prev); err != nil {
+			return dst, err
+		}
+	}
+	if is {
+		if is, err = f.selector.matches(ev.Entry); err != nil {
+			return dst, err
+		}
+	}
+	if !was && !is {
+		return dst, nil
+	}
+	kind := naturalType(was, is)
+	if kind == natural && f.table == nil && f.r.kind.Storage == nil {
+		return append(dst, f.shared(ev, kind)...), nil
+	}
+	return f.frame(dst, kind, shown(ev, kind))
+}
+
+func naturalType(was, is bool) string {
+	switch {
+	case !was:
+		return added
+	case is:
+		return modified
+	}
+	return deleted
+}
+
+// shown is the object of an event's frame.
+func shown(ev *store.Event, kind string) []byte {
+	switch {
+	case kind != deleted:
+		return ev.Entry.Value
+	case ev.Type == store.Delete && ev.Entry.Value != nil:
+		return ev.Entry.Value
+	}
+	return restamped(ev.Prev.Value, ev.Entry.Revision)
+}
+
+// sharedFrames are the frames of an event as most watches want them. They live in Event.Memo.
+type sharedFrames struct {
+	plain     atomic.Pointer[[]byte]
+	partialV1 atomic.Pointer[[]byte]
+}
+
+// shared returns the frame that all watches of the form have in common.
+func (f *frames) shared(ev *store.Event, kind string) []byte {
+	all, ok := ev.Memo.Load().(*sharedFrames)
+	if !ok {
+		all = &sharedFrames{}
+		ev.Memo.Store(all)
+	}
+	var slot *atomic.Pointer[[]byte]
+	switch {
+	case f.media.as == "":
+		slot = &all.plain
+	case f.media.version == "v1":
+		slot = &all.partialV1
+	default:
+		return f.envelope(nil, kind, shown(ev, kind))
+	}
+	if made := slot.Load(); made != nil {
+		return *made
+	}
+	value := shown(ev, kind)
+	frame := f.envelope(make([]byte, 0, len(value)+40), kind, value)
+	slot.Store(&frame)
+	return frame
+}
+
+// frame appends an event of an object, given as its stored bytes.
+func (f *frames) frame(dst []byte, kind string, value []byte) ([]byte, error) {
+	own, err := f.s.ownForm(f.r, value)
+	if err != nil {
+		return dst, err
+	}
+	if f.table == nil {
+		return f.envelope(dst, kind, own), nil
+	}
+	return f.tableFrame(dst, kind, own)
+}
+
+// envelope appends an event of an object, in its own form, as it is or as PartialObjectMetadata.
+func (f *frames) envelope(dst []byte, kind string, own []byte) []byte {
+	dst = openFrame(dst, kind)
+	if f.media.as != "" {
+		dst = appendPartial(dst, f.media.version, own)
+	} else {
+		dst = append(dst, own...)
+	}
+	return append(dst, "}\n"...)
+}
+
+func openFrame(dst []byte, kind string) []byte {
+	dst = append(dst, `{"type":"`...)
+	dst = append(dst, kind...)
+	return append(dst, `","object":`...)
+}
+
+// tableFrame appends an event whose object is a Table with one row. Only the first says what the
+// columns are.
+func (f *frames) tableFrame(dst []byte, kind string, own []byte) ([]byte, error) {
+	revision, _ := member(metadataOf(own), "resourceVersion")
+	metadata := append([]byte(`{"resourceVersion":`), revision...)
+	f.table.now = f.s.clock.Now()
+	dst = f.table.head(openFrame(dst, kind), append(metadata, '}'), !f.defined)
+	f.defined = true
+	dst, err := f.table.row(dst, f.r, own)
+	return append(dst, "]}}\n"...), err
+}
+
+// progress appends a bookmark if the watch has come further than its last event or bookmark said.
+func (f *frames) progress(dst []byte, at store.Revision) []byte {
+	if at <= f.last || at <= f.marked {
+		return dst
+	}
+	return f.bookmark(dst, at, false)
+}
+
+// bookmark appends a bookmark: everything up to the revision has been sent. With end it also says
+// that the initial events have been.
+func (f *frames) bookmark(dst []byte, at store.Revision, end bool) []byte {
+	f.marked = max(f.marked, at)
+	own := make([]byte, 0, 200)
+	own = append(own, `{"kind":"`...)
+	own = append(own, f.r.kind.Kind...)
+	own = append(own, `","apiVersion":"`...)
+	own = append(own, f.r.kind.GVK().GroupVersion().String()...)
+	own = append(own, `","metadata":{"resourceVersion":"`...)
+	own = strconv.AppendInt(own, int64(at), 10)
+	own = append(own, '"')
+	if end {
+		own = append(own, `,"annotations":{"k8s.io/initial-events-end":"true"}`...)
+	}
+	own = append(own, "}}"...)
+	if f.table != nil {
+		if framed, err := f.tableFrame(dst, "BOOKMARK", own); err == nil {
+			return framed
+		}
+	}
+	return f.envelope(dst, "BOOKMARK", own)
+}
+
+// failure appends the event that ends a watch because of an error.
+func (f *frames) failure(dst []byte, err *apierrors.StatusError) []byte {
+	st := err.ErrStatus
+	st.Kind, st.APIVersion = "Status", "v1"
+	dst = openFrame(dst, "ERROR")
+	dst = append(dst, mustMarshal(&st)...)
+	return append(dst, "}\n"...)
+}
