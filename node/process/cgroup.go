@@ -1,0 +1,118 @@
+package process
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/setpoint-dev/setpoint/node"
+)
+
+// cgroupParent finds or makes the cgroup v2 under which instances get theirs,
+// or returns "" when this machine or user has none to give.
+func cgroupParent() string {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(mounts)) {
+		before, after, _ := strings.Cut(line, " - ")
+		if !strings.HasPrefix(after, "cgroup2 ") {
+			continue
+		}
+		fields := strings.Fields(before)
+		if len(fields) < 5 {
+			continue
+		}
+		parent := filepath.Join(fields[4], "setpoint")
+		if os.MkdirAll(parent, 0o755) != nil {
+			return ""
+		}
+		// Each controller on its own: one that is missing must not cost the rest.
+		for _, controller := range []string{"memory", "cpu", "pids"} {
+			for _, level := range []string{fields[4], parent} {
+				_ = os.WriteFile(filepath.Join(level, "cgroup.subtree_control"), []byte("+"+controller), 0)
+			}
+		}
+		return parent
+	}
+	return ""
+}
+
+// cgroup is the control group of one instance; nil means there is none, and
+// every method does nothing.
+type cgroup struct {
+	path string
+	dir  *os.File
+}
+
+// newCgroup makes the group and sets the limits that this machine can enforce.
+func newCgroup(path string, config node.ContainerConfig) (*cgroup, error) {
+	if path == "" {
+		return nil, nil
+	}
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return nil, fmt.Errorf("cgroup: %w", err)
+	}
+	set := func(file, value string) { _ = os.WriteFile(filepath.Join(path, file), []byte(value), 0) }
+	if config.MemoryMax > 0 {
+		set("memory.max", strconv.FormatInt(config.MemoryMax, 10))
+		set("memory.swap.max", "0")
+	}
+	if config.CPUMilliMax > 0 {
+		const period = 100_000 // microseconds, the kernel's default
+		set("cpu.max", fmt.Sprintf("%d %d", max(1000, config.CPUMilliMax*period/1000), period))
+	}
+	if config.CPUMilli > 0 {
+		// 100 is the kernel's default weight; it is given to a whole CPU.
+		set("cpu.weight", strconv.FormatInt(min(10_000, max(1, config.CPUMilli/10)), 10))
+	}
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("cgroup: %w", err)
+	}
+	return &cgroup{path: path, dir: dir}, nil
+}
+
+// join makes a process start inside the group.
+func (c *cgroup) join(attr *syscall.SysProcAttr) {
+	if c != nil {
+		attr.UseCgroupFD, attr.CgroupFD = true, int(c.dir.Fd())
+	}
+}
+
+// kill kills all processes in the group.
+func (c *cgroup) kill() {
+	if c != nil {
+		_ = os.WriteFile(filepath.Join(c.path, "cgroup.kill"), []byte("1"), 0)
+	}
+}
+
+// oomKilled says whether the kernel has killed a process of the group for want
+// of memory.
+func (c *cgroup) oomKilled() bool {
+	if c == nil {
+		return false
+	}
+	events, err := os.ReadFile(filepath.Join(c.path, "memory.events"))
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(events)) {
+		if n, ok := strings.CutPrefix(strings.TrimSpace(line), "oom_kill "); ok {
+			return n != "0"
+		}
+	}
+	return false
+}
+
+// remove deletes the group, which must be empty.
+func (c *cgroup) remove() {
+	if c != nil {
+		c.dir.Close()
+		_ = os.Remove(c.path)
+	}
+}
