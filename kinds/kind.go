@@ -147,6 +147,9 @@ type Subresource struct {
 	Name                 string
 	Group, Version, Kind string // of the body, where it differs from the object's
 	Verbs                []string
+	// Strategy, if not nil, makes it a view of the object: it is read as the object is, and written
+	// by PUT and PATCH under this strategy, which lets through what the view is for.
+	Strategy *Strategy
 }
 
 // Column is one column of a table.
