@@ -1,0 +1,33 @@
+# Two commands: `make up` runs a control plane on this machine, `make test` runs everything that has
+# to pass. Both build what they need with Go alone.
+
+GO ?= go
+BIN := bin/setpoint
+
+.PHONY: up demo build test lint generate bench clean FORCE
+
+up: build ## run a control plane; Ctrl-C ends it, the workloads and the data stay
+	$(BIN) up --data-dir .setpoint
+
+demo: build ## declare, break and heal an example in the terminal
+	$(BIN) demo
+
+build: $(BIN)
+
+$(BIN): FORCE
+	$(GO) build -o $@ ./cmd/setpoint
+
+test: ## all tests with the race detector, linters included
+	$(GO) test -race -timeout 40m ./...
+
+lint: ## only the rules of the source
+	$(GO) test ./internal/lint/
+
+generate: ## what generators write, from the pinned modules
+	$(GO) generate ./...
+
+bench: build ## the numbers of docs/performance.md, beside their peers
+	cd bench && $(GO) run ./spine -setpoint ../$(BIN)
+
+clean:
+	rm -rf bin

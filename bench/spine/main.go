@@ -1,0 +1,166 @@
+// Command spine measures the whole of a control plane from outside and prints each figure beside
+// its goal: the time from start to the first served request, the memory of an idle one, and
+// durable creates and reads per second over HTTPS with 64 clients. The yardsticks run on the same machine
+// in the same run: a bare net/http server with the same client and bodies and, where their
+// binaries are given, kube-apiserver with etcd.
+//
+//	go run ./spine -setpoint ../bin/setpoint [-etcd PATH -kube-apiserver PATH]
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"text/tabwriter"
+	"time"
+)
+
+// settings are the sizes of a run.
+type settings struct {
+	starts  int           // how often the start is measured; the median counts
+	clients int           // concurrent clients
+	length  time.Duration // of each load
+}
+
+func main() {
+	if len(os.Args) == 3 && os.Args[1] == bareServer {
+		fmt.Fprintln(os.Stderr, "spine:", serveBare(os.Args[2]))
+		os.Exit(1)
+	}
+	setpoint := flag.String("setpoint", "bin/setpoint", "the setpoint `binary`")
+	etcd := flag.String("etcd", "", "the etcd `binary`, for comparison")
+	kube := flag.String("kube-apiserver", "", "the kube-apiserver `binary`, for comparison")
+	set := settings{}
+	flag.IntVar(&set.starts, "starts", 5, "how many starts to measure")
+	flag.IntVar(&set.clients, "clients", 64, "concurrent clients")
+	flag.DurationVar(&set.length, "length", 5*time.Second, "length of each load")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *setpoint, *etcd, *kube, set); err != nil {
+		fmt.Fprintln(os.Stderr, "spine:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, setpoint, etcd, kube string, set settings) error {
+	ours, err := measure(ctx, set, func(dir string) subject { return newSetpoint(setpoint, dir) })
+	if err != nil {
+		return fmt.Errorf("setpoint: %w", err)
+	}
+	bare, err := measure(ctx, set, newBare)
+	if err != nil {
+		return fmt.Errorf("bare server: %w", err)
+	}
+	var theirs *figures
+	if etcd != "" && kube != "" {
+		one := set
+		one.starts = min(set.starts, 3)
+		theirs, err = measure(ctx, one, func(dir string) subject { return newKube(etcd, kube, dir) })
+		if err != nil {
+			return fmt.Errorf("kube-apiserver: %w", err)
+		}
+	}
+	return print(ours, bare, theirs)
+}
+
+// figures are what was measured of one subject.
+type figures struct {
+	start    time.Duration // median
+	idle     int64         // bytes resident, ten seconds after the start
+	creates  float64       // per second
+	gets     float64
+	failures int
+}
+
+// measure starts the subject several times on empty folders, and loads the last one.
+func measure(ctx context.Context, set settings, make func(dir string) subject) (*figures, error) {
+	var f figures
+	var starts []time.Duration
+	for i := range set.starts {
+		dir, err := os.MkdirTemp("", "spine-")
+		if err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(dir)
+		s := make(dir)
+		took, err := s.start(ctx)
+		if err != nil {
+			s.stop()
+			return nil, err
+		}
+		starts = append(starts, took)
+		if i == set.starts-1 {
+			err = f.load(ctx, set, s)
+		}
+		s.stop()
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(starts)
+	f.start = starts[len(starts)/2]
+	return &f, nil
+}
+
+func (f *figures) load(ctx context.Context, set settings, s subject) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(10 * time.Second):
+	}
+	f.idle = s.memory()
+	web, host, err := s.client()
+	if err != nil {
+		return err
+	}
+	l := load{web: web, host: host, set: set}
+	if f.creates, f.failures, err = l.creates(ctx); err != nil {
+		return err
+	}
+	gets, failures, err := l.gets(ctx)
+	f.gets, f.failures = gets, f.failures+failures
+	return err
+}
+
+func print(ours, bare, theirs *figures) error {
+	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	row := func(cells ...any) {
+		for i, cell := range cells {
+			if i > 0 {
+				fmt.Fprint(out, "\t")
+			}
+			fmt.Fprint(out, cell)
+		}
+		fmt.Fprintln(out)
+	}
+	kube := func(cell func(*figures) string) string {
+		if theirs == nil {
+			return "not run"
+		}
+		return cell(theirs)
+	}
+	row("what", "setpoint", "bare net/http", "kube-apiserver + etcd", "goal")
+	row("start to first served request", ours.start.Round(100*time.Microsecond), "-",
+		kube(func(f *figures) string {
+			return fmt.Sprintf("%v (%.0fx)", f.start.Round(time.Millisecond), float64(f.start)/float64(ours.start))
+		}), "<= 50 ms, >= 100x")
+	row("idle memory, MB", ours.idle>>20, "-",
+		kube(func(f *figures) string {
+			return fmt.Sprintf("%d (1/%.1f), without controllers", f.idle>>20, float64(f.idle)/float64(ours.idle))
+		}), "<= 1/10 with controllers")
+	rate := func(what string, of func(*figures) float64, goal string) {
+		row(what, fmt.Sprintf("%.0f", of(ours)),
+			fmt.Sprintf("%.0f (%.0f %%)", of(bare), 100*of(ours)/of(bare)),
+			kube(func(f *figures) string { return fmt.Sprintf("%.0f (%.1fx)", of(f), of(ours)/of(f)) }), goal)
+	}
+	rate("durable creates/s, 1 KB, 64 clients", func(f *figures) float64 { return f.creates },
+		">= 8x, >= 60 % of bare")
+	rate("gets/s, 3 KB, 64 clients", func(f *figures) float64 { return f.gets },
+		">= 3x, >= 90 % of bare")
+	row("failed requests", ours.failures, bare.failures, kube(func(f *figures) string { return fmt.Sprint(f.failures) }), "0")
+	return out.Flush()
+}

@@ -1,0 +1,46 @@
+// Command setpoint is a desired-state control plane: it serves the Kubernetes API, runs the
+// controllers that keep declared things true, and runs workloads as processes.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/setpoint-dev/setpoint/node/process"
+)
+
+func main() {
+	// The node agent starts this program again as the keeper of a container's process.
+	if handled, code := process.Main(os.Args); handled {
+		os.Exit(code)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := newRoot().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "setpoint:", err)
+		os.Exit(1)
+	}
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "setpoint",
+		Short: "A desired-state control plane in one binary",
+		Long: `Setpoint keeps true what you declare. It speaks the Kubernetes API, so kubectl and every other
+Kubernetes client works on it; it needs no cluster, no etcd and no container runtime.
+
+  setpoint up                       run everything: the API, the controllers and a node
+  kubectl apply -f examples/web     declare a service
+  setpoint demo                     see what that is for, in a minute, without kubectl`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+	}
+	root.AddCommand(newUp(), newServer(), newNode(), newDemo(), newEcho(), newVersion())
+	return root
+}
