@@ -1,0 +1,96 @@
+package deployment
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/setpoint-dev/setpoint/controller"
+	"github.com/setpoint-dev/setpoint/controllers/ownership"
+)
+
+// Options are the settings of the Deployment controller. The zero value is a good default.
+type Options struct {
+	// Workers is how many Deployments are worked on at once; zero is 5.
+	Workers int
+}
+
+// Setup adds the Deployment controller to the manager.
+func Setup(mgr *controller.Manager, opts Options) error {
+	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.Clock(), mgr.GetEventRecorder("deployment-controller"))
+	err := mgr.GetFieldIndexer().IndexField(context.Background(), &appsv1.ReplicaSet{}, setsByController, ownership.ControllerUID)
+	if err != nil {
+		return fmt.Errorf("index replicasets by controller: %w", err)
+	}
+	workers := opts.Workers
+	if workers == 0 {
+		workers = 5
+	}
+	return controller.ManagedBy(mgr).Named("deployment").
+		For(&appsv1.Deployment{}).
+		Owns(&appsv1.ReplicaSet{}).
+		Watches(&appsv1.ReplicaSet{}, handler.EnqueueRequestsFromMapFunc(r.adopters)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.recreates), deletions).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Complete(r)
+}
+
+// deletions lets only the end of a pod through: it is what a Recreate rollout waits for. All else
+// about pods reaches a deployment through its sets.
+var deletions = predicate.Funcs{
+	CreateFunc:  func(event.CreateEvent) bool { return false },
+	UpdateFunc:  func(event.UpdateEvent) bool { return false },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+}
+
+// adopters returns the deployments that may adopt a set that has no controller.
+func (r *Reconciler) adopters(ctx context.Context, set client.Object) []reconcile.Request {
+	if metav1.GetControllerOfNoCopy(set) != nil || set.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	var list appsv1.DeploymentList
+	if err := r.client.List(ctx, &list, client.InNamespace(set.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range list.Items {
+		d := &list.Items[i]
+		selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
+		if err == nil && !selector.Empty() && selector.Matches(labels.Set(set.GetLabels())) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(d)})
+		}
+	}
+	return requests
+}
+
+// recreates returns the deployment whose set owns the pod, if it waits for old pods to end.
+func (r *Reconciler) recreates(ctx context.Context, pod client.Object) []reconcile.Request {
+	ref := metav1.GetControllerOfNoCopy(pod)
+	if ref == nil || ref.Kind != "ReplicaSet" {
+		return nil
+	}
+	set := &appsv1.ReplicaSet{}
+	if err := r.client.Get(ctx, types.NamespacedName{Namespace: pod.GetNamespace(), Name: ref.Name}, set); err != nil || set.UID != ref.UID {
+		return nil
+	}
+	owner := metav1.GetControllerOfNoCopy(set)
+	if owner == nil || owner.Kind != kind.Kind {
+		return nil
+	}
+	key := types.NamespacedName{Namespace: pod.GetNamespace(), Name: owner.Name}
+	d := &appsv1.Deployment{}
+	if err := r.client.Get(ctx, key, d); err != nil || d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: key}}
+}

@@ -1,0 +1,11 @@
+package endpointslice
+
+type (
+	Snapshot = snapshot
+	Actions  = actions
+)
+
+var (
+	Plan          = plan
+	NewReconciler = newReconciler
+)

@@ -1,0 +1,334 @@
+// Package endpointslice publishes where the pods of each Service are reachable, as EndpointSlices.
+//
+// Pods are grouped by address family and by the port numbers that the Service's ports resolve to on
+// them; each group is spread over as few slices as a hundred endpoints each allow. An endpoint that
+// is already published stays where it is, so that a change of one pod changes one slice, and a pass
+// over a Service whose slices are right writes nothing. Slices of other managers are left alone.
+//
+// Pods have loopback addresses where the node runs processes; they are published as they are.
+package endpointslice
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/setpoint-dev/setpoint/controllers/podfacts"
+)
+
+const (
+	// managedBy is the manager that Kubernetes' own controller names, so that tools that look for
+	// its slices find these.
+	managedBy = "endpointslice-controller.k8s.io"
+	// endpointsMax bounds a slice, so that a change of one pod of many costs every watcher a
+	// small object. It is Kubernetes' value.
+	endpointsMax = 100
+)
+
+// snapshot is what a pass decides on. Nothing in it is changed.
+type snapshot struct {
+	Service *corev1.Service
+	Pods    []*corev1.Pod                // that the Service's selector matches
+	Slices  []*discoveryv1.EndpointSlice // of the Service and this manager
+	Zones   map[string]string            // topology zones of nodes that have one
+}
+
+// actions is what a pass does, in this order, so that an address that moves from one slice to
+// another is in two for a moment rather than in none.
+type actions struct {
+	Create []*discoveryv1.EndpointSlice
+	Update []*discoveryv1.EndpointSlice
+	Delete []*discoveryv1.EndpointSlice
+}
+
+// plan decides one pass. A Service without a selector, or one that is only a name, has its
+// endpoints from elsewhere.
+func plan(s snapshot) actions {
+	var act actions
+	if len(s.Service.Spec.Selector) == 0 || s.Service.Spec.Type == corev1.ServiceTypeExternalName ||
+		s.Service.DeletionTimestamp != nil {
+		return act
+	}
+	families := addressTypes(s.Service)
+	for _, slice := range s.Slices {
+		if !slices.Contains(families, slice.AddressType) {
+			act.Delete = append(act.Delete, slice)
+		}
+	}
+	for _, family := range families {
+		planFamily(s, family, &act)
+	}
+	return act
+}
+
+// group is the endpoints of one family that share their ports.
+type group struct {
+	ports     []discoveryv1.EndpointPort
+	endpoints map[string]discoveryv1.Endpoint // by identity
+	slices    []*discoveryv1.EndpointSlice    // that have these ports now
+}
+
+// planFamily plans the slices of one address family.
+func planFamily(s snapshot, family discoveryv1.AddressType, act *actions) {
+	groups := map[string]*group{}
+	at := func(ports []discoveryv1.EndpointPort) *group {
+		key := portsKey(ports)
+		if groups[key] == nil {
+			groups[key] = &group{ports: ports, endpoints: map[string]discoveryv1.Endpoint{}}
+		}
+		return groups[key]
+	}
+	for _, pod := range s.Pods {
+		if endpoint, ok := endpointOf(s, pod, family); ok {
+			at(endpointPorts(s.Service, pod)).endpoints[identity(&endpoint)] = endpoint
+		}
+	}
+	published := slices.DeleteFunc(slices.Clone(s.Slices), func(e *discoveryv1.EndpointSlice) bool {
+		return e.AddressType != family || e.DeletionTimestamp != nil
+	})
+	slices.SortFunc(published, func(a, b *discoveryv1.EndpointSlice) int {
+		return cmp.Or(a.CreationTimestamp.Time.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
+	if allEmpty(groups) { // one slice without endpoints says that there are none
+		groups = map[string]*group{}
+		at(nil)
+	}
+	for _, slice := range published {
+		if g := groups[portsKey(slice.Ports)]; g != nil {
+			g.slices = append(g.slices, slice)
+		} else {
+			act.Delete = append(act.Delete, slice)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(groups)) {
+		planGroup(s.Service, family, groups[key], act)
+	}
+}
+
+func allEmpty(groups map[string]*group) bool {
+	for _, g := range groups {
+		if len(g.endpoints) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// planGroup spreads a group's endpoints over its slices. It keeps as many slices as are needed, the
+// oldest first; what the others published moves into the room that is left.
+func planGroup(service *corev1.Service, family discoveryv1.AddressType, g *group, act *actions) {
+	needed := max(1, (len(g.endpoints)+endpointsMax-1)/endpointsMax)
+	keep := g.slices[:min(needed, len(g.slices))]
+	act.Delete = append(act.Delete, g.slices[len(keep):]...)
+
+	left := maps.Clone(g.endpoints)
+	filled := make([][]discoveryv1.Endpoint, needed)
+	for i, slice := range keep {
+		for j := range slice.Endpoints {
+			id := identity(&slice.Endpoints[j])
+			if endpoint, ok := left[id]; ok && len(filled[i]) < endpointsMax {
+				filled[i] = append(filled[i], endpoint)
+				delete(left, id)
+			}
+		}
+	}
+	rest := slices.Sorted(maps.Keys(left))
+	for i := range filled {
+		for len(filled[i]) < endpointsMax && len(rest) > 0 {
+			filled[i] = append(filled[i], left[rest[0]])
+			rest = rest[1:]
+		}
+	}
+	for i, endpoints := range filled {
+		if i >= len(keep) {
+			act.Create = append(act.Create, newSlice(service, family, g.ports, endpoints))
+		} else if next := revised(service, keep[i], endpoints); next != nil {
+			act.Update = append(act.Update, next)
+		}
+	}
+}
+
+// revised returns the slice as it should be, or nil if it is.
+func revised(service *corev1.Service, slice *discoveryv1.EndpointSlice, endpoints []discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
+	labels := sliceLabels(service)
+	owners := ownerReferences(service)
+	if maps.Equal(slice.Labels, labels) && equality.Semantic.DeepEqual(slice.Endpoints, endpoints) &&
+		equality.Semantic.DeepEqual(slice.OwnerReferences, owners) {
+		return nil
+	}
+	next := slice.DeepCopy()
+	next.Labels, next.Endpoints, next.OwnerReferences = labels, endpoints, owners
+	return next
+}
+
+func newSlice(service *corev1.Service, family discoveryv1.AddressType, ports []discoveryv1.EndpointPort,
+	endpoints []discoveryv1.Endpoint,
+) *discoveryv1.EndpointSlice {
+	return &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			GenerateName:    service.Name + "-",
+			Namespace:       service.Namespace,
+			Labels:          sliceLabels(service),
+			OwnerReferences: ownerReferences(service),
+		},
+		AddressType: family,
+		Ports:       ports,
+		Endpoints:   endpoints,
+	}
+}
+
+func ownerReferences(service *corev1.Service) []metav1.OwnerReference {
+	return []metav1.OwnerReference{*metav1.NewControllerRef(service, corev1.SchemeGroupVersion.WithKind("Service"))}
+}
+
+// sliceLabels are the Service's labels and what tells whose slice it is. Nothing else is kept: a
+// label that the Service no longer has goes from its slices too.
+func sliceLabels(service *corev1.Service) map[string]string {
+	labels := maps.Clone(service.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[discoveryv1.LabelServiceName] = service.Name
+	labels[discoveryv1.LabelManagedBy] = managedBy
+	delete(labels, corev1.IsHeadlessService)
+	if headless(service) {
+		labels[corev1.IsHeadlessService] = ""
+	}
+	return labels
+}
+
+func headless(service *corev1.Service) bool {
+	return service.Spec.ClusterIP == corev1.ClusterIPNone
+}
+
+// addressTypes returns the families the Service is reachable in; the API server names at least one.
+func addressTypes(service *corev1.Service) []discoveryv1.AddressType {
+	var types []discoveryv1.AddressType
+	for _, family := range service.Spec.IPFamilies {
+		switch family {
+		case corev1.IPv4Protocol:
+			types = append(types, discoveryv1.AddressTypeIPv4)
+		case corev1.IPv6Protocol:
+			types = append(types, discoveryv1.AddressTypeIPv6)
+		}
+	}
+	if len(types) > 0 {
+		return types
+	}
+	if ip, err := netip.ParseAddr(service.Spec.ClusterIP); err == nil && ip.Is6() {
+		return []discoveryv1.AddressType{discoveryv1.AddressTypeIPv6}
+	}
+	return []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4}
+}
+
+// endpointOf returns the pod's endpoint, or false if it has no address of the family or has ended.
+func endpointOf(s snapshot, pod *corev1.Pod, family discoveryv1.AddressType) (discoveryv1.Endpoint, bool) {
+	addresses := podAddresses(pod, family)
+	if len(addresses) == 0 || podfacts.Terminal(pod) {
+		return discoveryv1.Endpoint{}, false
+	}
+	serving := podfacts.Ready(pod)
+	terminating := pod.DeletionTimestamp != nil
+	endpoint := discoveryv1.Endpoint{
+		Addresses: addresses,
+		Conditions: discoveryv1.EndpointConditions{
+			Ready:       ptr.To(s.Service.Spec.PublishNotReadyAddresses || serving && !terminating),
+			Serving:     ptr.To(serving),
+			Terminating: ptr.To(terminating),
+		},
+		TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
+	}
+	if node := pod.Spec.NodeName; node != "" {
+		endpoint.NodeName = ptr.To(node)
+		if zone := s.Zones[node]; zone != "" {
+			endpoint.Zone = ptr.To(zone)
+		}
+	}
+	if pod.Spec.Hostname != "" && pod.Spec.Subdomain == s.Service.Name && pod.Namespace == s.Service.Namespace {
+		endpoint.Hostname = ptr.To(pod.Spec.Hostname)
+	}
+	return endpoint, true
+}
+
+func podAddresses(pod *corev1.Pod, family discoveryv1.AddressType) []string {
+	var addresses []string
+	for _, ip := range pod.Status.PodIPs {
+		parsed, err := netip.ParseAddr(ip.IP)
+		if err == nil && parsed.Is6() == (family == discoveryv1.AddressTypeIPv6) {
+			addresses = append(addresses, ip.IP)
+		}
+	}
+	return addresses
+}
+
+// endpointPorts resolves the Service's ports on the pod. A named target port that the pod does not
+// have is left out.
+func endpointPorts(service *corev1.Service, pod *corev1.Pod) []discoveryv1.EndpointPort {
+	var ports []discoveryv1.EndpointPort
+	for i := range service.Spec.Ports {
+		port := &service.Spec.Ports[i]
+		number, ok := targetPort(port, pod)
+		if !ok {
+			continue
+		}
+		ports = append(ports, discoveryv1.EndpointPort{
+			Name: ptr.To(port.Name), Port: ptr.To(number), Protocol: ptr.To(protocol(port.Protocol)), AppProtocol: port.AppProtocol,
+		})
+	}
+	return ports
+}
+
+func targetPort(port *corev1.ServicePort, pod *corev1.Pod) (int32, bool) {
+	if name := port.TargetPort.StrVal; name != "" {
+		containers := slices.Clone(pod.Spec.Containers)
+		for _, c := range pod.Spec.InitContainers {
+			if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+				containers = append(containers, c)
+			}
+		}
+		for _, c := range containers {
+			for _, p := range c.Ports {
+				if p.Name == name && protocol(p.Protocol) == protocol(port.Protocol) {
+					return p.ContainerPort, true
+				}
+			}
+		}
+		return 0, false
+	}
+	if port.TargetPort.IntVal != 0 {
+		return port.TargetPort.IntVal, true
+	}
+	return port.Port, true
+}
+
+func protocol(p corev1.Protocol) corev1.Protocol { return cmp.Or(p, corev1.ProtocolTCP) }
+
+// identity tells endpoints apart: by pod, or by address for one that names none.
+func identity(e *discoveryv1.Endpoint) string {
+	if e.TargetRef != nil {
+		return string(e.TargetRef.UID)
+	}
+	return strings.Join(e.Addresses, ",")
+}
+
+// portsKey is equal for equal sets of ports, whatever their order.
+func portsKey(ports []discoveryv1.EndpointPort) string {
+	keys := make([]string, len(ports))
+	for i, p := range ports {
+		keys[i] = strings.Join([]string{
+			ptr.Deref(p.Name, ""), string(ptr.Deref(p.Protocol, corev1.ProtocolTCP)),
+			strconv.Itoa(int(ptr.Deref(p.Port, 0))), ptr.Deref(p.AppProtocol, ""),
+		}, "\x00")
+	}
+	slices.Sort(keys)
+	return strings.Join(keys, "\x01")
+}

@@ -1,0 +1,86 @@
+package endpointslice
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/setpoint-dev/setpoint/controller"
+)
+
+// Options are the settings of the EndpointSlice controller. The zero value is a good default.
+type Options struct {
+	// Workers is how many Services are worked on at once; zero is 5.
+	Workers int
+}
+
+// Setup adds the EndpointSlice controller to the manager.
+func Setup(mgr *controller.Manager, opts Options) error {
+	r := newReconciler(mgr.GetClient())
+	workers := opts.Workers
+	if workers == 0 {
+		workers = 5
+	}
+	return controller.ManagedBy(mgr).Named("endpointslice").
+		For(&corev1.Service{}).
+		Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(sliceService)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.podServices)).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.nodeServices), zoneChanges).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Complete(r)
+}
+
+// zoneChanges lets a node through only if its zone is not what it was: nothing else of a node is
+// published.
+var zoneChanges = predicate.Funcs{
+	CreateFunc: func(e event.CreateEvent) bool { return zone(e.Object) != "" },
+	UpdateFunc: func(e event.UpdateEvent) bool { return zone(e.ObjectOld) != zone(e.ObjectNew) },
+	DeleteFunc: func(e event.DeleteEvent) bool { return zone(e.Object) != "" },
+}
+
+func zone(node client.Object) string { return node.GetLabels()[corev1.LabelTopologyZone] }
+
+// sliceService returns the Service that a slice of this manager is published for.
+func sliceService(_ context.Context, slice client.Object) []reconcile.Request {
+	name := slice.GetLabels()[discoveryv1.LabelServiceName]
+	if name == "" || slice.GetLabels()[discoveryv1.LabelManagedBy] != managedBy {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: slice.GetNamespace(), Name: name}}}
+}
+
+// podServices returns the Services that select the pod. On an update it is asked about the pod as it
+// was and as it is, so that a Service that no longer selects it hears too.
+func (r *Reconciler) podServices(ctx context.Context, pod client.Object) []reconcile.Request {
+	return r.services(ctx, pod.GetNamespace(), func(s *corev1.Service) bool {
+		return labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(pod.GetLabels()))
+	})
+}
+
+// nodeServices returns all Services with a selector: any may have a pod on the node.
+func (r *Reconciler) nodeServices(ctx context.Context, _ client.Object) []reconcile.Request {
+	return r.services(ctx, "", func(*corev1.Service) bool { return true })
+}
+
+func (r *Reconciler) services(ctx context.Context, namespace string, keep func(*corev1.Service) bool) []reconcile.Request {
+	var list corev1.ServiceList
+	if err := r.client.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range list.Items {
+		service := &list.Items[i]
+		if len(service.Spec.Selector) > 0 && keep(service) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(service)})
+		}
+	}
+	return requests
+}
