@@ -64,6 +64,8 @@ func Untyped(name string) *Schema {
 	return newSchema(name, root, nil)
 }
 
+var stringType = &Type{Kind: String, GoName: "string"}
+
 func newSchema(name string, root *Type, static map[string]any) *Schema {
 	s := &Schema{Name: name, root: root, static: static}
 	s.defaults = sync.OnceValue(func() *defaults { return compileDefaults(root, static) })

@@ -4,22 +4,19 @@ package schema
 type Kind uint8
 
 const (
-	Invalid     Kind = iota
-	Bool             // bool
-	Int32            // int64 in the range of an int32
-	Int64            // int64
-	Float64          // float64, or int64 where a number without a fraction was given to Any
-	String           // string
-	Bytes            // string, in padded standard base64
-	Quantity         // string, as resource.Quantity spells it: "0.1" becomes "100m"
-	IntOrString      // int64 in the range of an int32, or string
-	Time             // string, RFC 3339 in UTC with whole seconds; nil is the zero time
-	MicroTime        // string, RFC 3339 in UTC with six digits; nil is the zero time
-	Duration         // string, as time.Duration spells it
-	Any              // any tree; nothing in it is checked
-	List             // []any of Elem
-	Map              // map[string]any of Elem
-	Struct           // map[string]any with Fields
+	Bool        Kind = iota + 1 // bool
+	Int32                       // int64 in the range of an int32
+	Int64                       // int64
+	String                      // string
+	Bytes                       // string in padded standard base64; nil is not there
+	Quantity                    // string, as resource.Quantity spells it: "0.1" becomes "100m"
+	IntOrString                 // int64 in the range of an int32, or string
+	Time                        // string, RFC 3339 in UTC with whole seconds; nil is the zero time
+	MicroTime                   // string, RFC 3339 in UTC with six digits; nil is the zero time
+	Any                         // any tree; nothing in it is checked
+	List                        // []any of Elem; nil is not there
+	Map                         // map[string]any of Elem; nil is not there
+	Struct                      // map[string]any with Fields
 )
 
 // Type is a node of a schema. Types are shared between the places that refer to them, and may
@@ -49,10 +46,10 @@ type Type struct {
 	// Enum lists the strings allowed, if they are known. Decoding does not check it.
 	Enum []string
 
-	table   []uint16 // see Field
-	fill    []uint16 // fields that are never left out
-	message []wire   // see DecodeProto
-	wrapped bool     // in protobuf, a list that is a message of its own
+	slots   []uint16 // hash table over the fields' names: index + 1
+	written []uint16 // indexes of the fields that are written even if nothing was given
+	message []wire   // the type as a protobuf message, by field number
+	wrapped bool     // a list that is a message of its own in protobuf
 }
 
 // Field is a field of a struct.
@@ -60,9 +57,10 @@ type Field struct {
 	Name string
 	Type *Type
 
-	// Optional leaves out zero values (omitempty). Structs, quantities and times are written all
-	// the same, unless OmitZero or Pointer says otherwise.
+	// Optional leaves out zero values, as omitempty does: a struct, quantity, time or tree is
+	// written all the same, unless OmitZero or Pointer says otherwise.
 	Optional bool
+	// OmitZero leaves out a zero time or scalar.
 	OmitZero bool
 	// Pointer tells "not there" from the zero value.
 	Pointer bool
@@ -86,4 +84,130 @@ func (t *Type) Field(name string) *Field {
 		return &t.Fields[i]
 	}
 	return nil
+}
+
+// index prepares a struct for find and fill, once its fields are complete.
+func (t *Type) index() {
+	size := 4
+	for size < 2*len(t.Fields) {
+		size *= 2
+	}
+	t.slots = make([]uint16, size)
+	for i := range t.Fields {
+		f := &t.Fields[i]
+		at := hash(f.Name) & (size - 1)
+		for t.slots[at] != 0 {
+			at = (at + 1) & (size - 1)
+		}
+		t.slots[at] = uint16(i + 1)
+		if f.alwaysWritten() {
+			t.written = append(t.written, uint16(i))
+		}
+	}
+}
+
+// find returns the index of a field, or -1.
+func (t *Type) find(name string) int {
+	mask := len(t.slots) - 1
+	for at := hash(name) & mask; ; at = (at + 1) & mask {
+		i := int(t.slots[at]) - 1
+		if i < 0 || t.Fields[i].Name == name {
+			return i
+		}
+	}
+}
+
+// hash looks at the length and three letters, which tell the fields of a struct apart well enough.
+func hash(name string) int {
+	n := len(name)
+	if n == 0 {
+		return 0
+	}
+	return n + 7*int(name[0]) + 31*int(name[n/2]) + 131*int(name[n-1])
+}
+
+// alwaysWritten says that the field has a canonical value even if nothing was given.
+func (f *Field) alwaysWritten() bool {
+	switch {
+	case f.Pointer:
+		return !f.Optional
+	case f.OmitZero:
+		return false
+	case f.Type.Kind.hasEmpty():
+		return !f.Optional
+	}
+	return true
+}
+
+// omits says that the canonical form has no such field if this is its value.
+func (f *Field) omits(v any) bool {
+	if f.Pointer {
+		return v == nil && f.Optional
+	}
+	return (f.Optional && f.Type.Kind.hasEmpty() || f.OmitZero) && isEmpty(v)
+}
+
+// hasEmpty says that omitempty knows an empty value of the kind.
+func (k Kind) hasEmpty() bool {
+	switch k {
+	case Bool, Int32, Int64, String, Bytes, List, Map:
+		return true
+	}
+	return false
+}
+
+func isEmpty(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return true
+	case bool:
+		return !v
+	case int64:
+		return v == 0
+	case string:
+		return v == ""
+	case []any:
+		return len(v) == 0
+	case map[string]any:
+		return len(v) == 0
+	}
+	return false
+}
+
+// zero is the canonical value of a type when nothing, or null, was given. Each call returns a tree
+// of its own.
+func (t *Type) zero() any {
+	switch t.Kind {
+	case Bool:
+		return false
+	case Int32, Int64, IntOrString:
+		return int64(0)
+	case String:
+		return ""
+	case Quantity:
+		return "0"
+	case Struct:
+		m := make(map[string]any, len(t.written))
+		t.fill(m)
+		return m
+	}
+	return nil
+}
+
+// zero is the canonical value of a field that is always written.
+func (f *Field) zero() any {
+	if f.Pointer {
+		return nil
+	}
+	return f.Type.zero()
+}
+
+// fill adds the fields that are always written and not there.
+func (t *Type) fill(m map[string]any) {
+	for _, i := range t.written {
+		f := &t.Fields[i]
+		if _, there := m[f.Name]; !there {
+			m[f.Name] = f.zero()
+		}
+	}
 }

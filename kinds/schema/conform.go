@@ -1,0 +1,198 @@
+package schema
+
+import (
+	"strconv"
+)
+
+// Conform makes a tree canonical, in place, as DecodeJSON would have made it from the same
+// content: it drops unknown fields (each a finding, in order of path), checks types, rewrites
+// quantities and times, and fills in what is always written. The error, if any, is an *Error; the
+// tree is not fit for use then.
+func (s *Schema) Conform(obj map[string]any) (findings []string, err error) {
+	var c conformer
+	c.object(s.root, obj)
+	if err := c.err(); err != nil {
+		return nil, err
+	}
+	return c.findings, nil
+}
+
+type conformer struct {
+	report
+	scratch []byte
+}
+
+func (c *conformer) object(t *Type, m map[string]any) {
+	var few [32]string
+	for _, key := range sortedKeys(m, few[:0]) {
+		i := t.find(key)
+		if i < 0 {
+			if !t.PreserveUnknown {
+				c.unknown(key)
+				delete(m, key)
+			}
+			continue
+		}
+		f := &t.Fields[i]
+		c.push(step{owner: t, index: i})
+		v := c.value(f.Type, f.Pointer, m[key])
+		c.pop()
+		if f.omits(v) {
+			delete(m, key)
+		} else {
+			m[key] = v
+		}
+	}
+	t.fill(m)
+}
+
+func (c *conformer) value(t *Type, nullable bool, v any) any {
+	if v == nil {
+		return null(t, nullable, nil)
+	}
+	switch t.Kind {
+	case Struct:
+		if m, ok := v.(map[string]any); ok {
+			c.object(t, m)
+			return v
+		}
+	case Map:
+		if m, ok := v.(map[string]any); ok {
+			c.dictionary(t, m)
+			return v
+		}
+	case List:
+		if list, ok := v.([]any); ok {
+			c.list(t, list)
+			return v
+		}
+	case Any:
+		return v
+	case String:
+		if _, ok := v.(string); ok {
+			return v
+		}
+	case Bool:
+		if _, ok := v.(bool); ok {
+			return v
+		}
+	case Int32, Int64:
+		if isNumeric(v) {
+			return c.integer(t, false, v)
+		}
+	default:
+		return c.special(t, v)
+	}
+	c.mismatch(false, foundValue(v), t.GoName)
+	return nil
+}
+
+func (c *conformer) dictionary(t *Type, m map[string]any) {
+	var few [16]string
+	for _, key := range sortedKeys(m, few[:0]) {
+		c.push(step{key: key})
+		m[key] = c.value(t.Elem, t.NullableElem, m[key])
+		c.pop()
+	}
+}
+
+func (c *conformer) list(t *Type, list []any) {
+	c.push(step{item: true})
+	for i, v := range list {
+		c.steps[len(c.steps)-1].index = i
+		list[i] = c.value(t.Elem, t.NullableElem, v)
+	}
+	c.pop()
+}
+
+func (c *conformer) integer(t *Type, hard bool, v any) any {
+	n, ok := v.(int64)
+	if ok && (t.Kind == Int64 || n == int64(int32(n))) {
+		return n
+	}
+	goType := t.GoName
+	if t.Kind == IntOrString {
+		goType = "int32"
+	}
+	c.mismatch(hard, "number "+numberText(v), goType)
+	return nil
+}
+
+func (c *conformer) special(t *Type, v any) any {
+	text, isText := v.(string)
+	switch t.Kind {
+	case Bytes:
+		if !isText {
+			c.mismatch(false, foundValue(v), t.GoName)
+			return nil
+		}
+		var err error
+		if text, c.scratch, err = canonicalBase64(text, c.scratch); err != nil {
+			c.fail(false, err.Error())
+		}
+		return text
+	case Quantity:
+		if !isText {
+			text = numberText(v)
+		}
+		q, err := canonicalQuantity(text)
+		if err != nil {
+			c.fail(true, err.Error())
+		}
+		return q
+	case IntOrString:
+		switch {
+		case isText:
+			return text
+		case isNumeric(v):
+			return c.integer(t, true, v)
+		}
+		c.mismatch(true, foundValue(v), "int32")
+	case Time, MicroTime:
+		if isText {
+			at, err := canonicalTime(t.Kind, text)
+			if err != nil {
+				c.fail(true, err.Error())
+			}
+			return at
+		}
+		c.mismatch(true, foundValue(v), "string")
+	}
+	return nil
+}
+
+func isNumeric(v any) bool {
+	switch v.(type) {
+	case int64, float64:
+		return true
+	}
+	return false
+}
+
+// numberText is the JSON text of a number, and something that is no number for other values.
+func numberText(v any) string {
+	switch v := v.(type) {
+	case int64:
+		return strconv.FormatInt(v, 10)
+	case float64:
+		e := encoder{}
+		e.float(v)
+		return string(e.out)
+	}
+	return foundValue(v)
+}
+
+// foundValue names a value as type errors do.
+func foundValue(v any) string {
+	switch v.(type) {
+	case string:
+		return "string"
+	case bool:
+		return "bool"
+	case map[string]any:
+		return "object"
+	case []any:
+		return "array"
+	}
+	return "number"
+}
