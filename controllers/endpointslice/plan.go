@@ -98,8 +98,7 @@ func planFamily(s snapshot, family discoveryv1.AddressType, act *actions) {
 	slices.SortFunc(published, func(a, b *discoveryv1.EndpointSlice) int {
 		return cmp.Or(a.CreationTimestamp.Time.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
-	if allEmpty(groups) { // one slice without endpoints says that there are none
-		groups = map[string]*group{}
+	if len(groups) == 0 { // one slice without endpoints says that there are none
 		at(nil)
 	}
 	for _, slice := range published {
@@ -112,15 +111,6 @@ func planFamily(s snapshot, family discoveryv1.AddressType, act *actions) {
 	for _, key := range slices.Sorted(maps.Keys(groups)) {
 		planGroup(s.Service, family, groups[key], act)
 	}
-}
-
-func allEmpty(groups map[string]*group) bool {
-	for _, g := range groups {
-		if len(g.endpoints) > 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // planGroup spreads a group's endpoints over its slices. It keeps as many slices as are needed, the

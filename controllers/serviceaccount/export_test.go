@@ -1,0 +1,11 @@
+package serviceaccount
+
+type (
+	Snapshot = snapshot
+	Actions  = actions
+)
+
+var (
+	Plan          = plan
+	NewReconciler = newReconciler
+)
