@@ -14,17 +14,21 @@ import (
 	"github.com/setpoint-dev/setpoint/node/process"
 )
 
-func main() {
+func main() { os.Exit(run(os.Args)) }
+
+// run is the program; what it returns is its exit code.
+func run(args []string) int {
 	// The node agent starts this program again as the keeper of a container's process.
-	if handled, code := process.Main(os.Args); handled {
-		os.Exit(code)
+	if handled, code := process.Main(args); handled {
+		return code
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := newRoot().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "setpoint:", err)
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 func newRoot() *cobra.Command {

@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/setpoint-dev/setpoint/cmd/setpoint/internal/probe"
 )
 
 // appName is what the example calls its deployment and its service.
@@ -39,7 +41,7 @@ type demo struct {
 	screen   *screen
 	plane    *plane
 	client   client.Client
-	probe    *probe
+	probe    *probe.Probe
 }
 
 // Run tells the story and cleans up after it, whatever happens. It returns what went wrong.
@@ -53,7 +55,6 @@ func Run(ctx context.Context, o Options) (err error) {
 		manifest: o.Manifest,
 		screen:   newScreen(o.Out),
 		plane:    &plane{dir: dir, listen: o.Listen},
-		probe:    &probe{},
 	}
 	defer d.plane.stop()
 	defer d.cleanUp(ctx)
@@ -105,7 +106,7 @@ func (d *demo) killProcess(ctx context.Context) error {
 		return err
 	}
 	victim := pods[0]
-	pid, err := process(ctx, endpoint(&victim))
+	pid, err := probe.Process(ctx, endpoint(&victim))
 	if err != nil {
 		return err
 	}
@@ -132,9 +133,9 @@ func (d *demo) killProcess(ctx context.Context) error {
 // the service goes on, and lets the change be finished.
 func (d *demo) rollOut(ctx context.Context) error {
 	watched, stop := context.WithCancel(ctx)
-	defer d.probe.wg.Wait()
+	d.probe = probe.Start(watched, d.client, appName)
+	defer d.probe.Wait()
 	defer stop()
-	d.probe.run(watched, d.client)
 	if err := d.greet(ctx, "good morning"); err != nil {
 		return err
 	}
@@ -144,9 +145,9 @@ func (d *demo) rollOut(ctx context.Context) error {
 	}
 	d.plane.kill()
 	d.screen.say("kill -9 of the control plane, in the middle of the rollout")
-	sent, _ := d.probe.counts()
+	sent, _ := d.probe.Counts()
 	d.screen.draw(picture{away: true})
-	for now := sent; now < sent+200; now, _ = d.probe.counts() {
+	for now := sent; now < sent+200; now, _ = d.probe.Counts() {
 		if err := pause(ctx, 10*time.Millisecond); err != nil {
 			return err
 		}
@@ -159,9 +160,9 @@ func (d *demo) rollOut(ctx context.Context) error {
 	if err := d.settle(ctx, "the rollout is complete", d.settled); err != nil {
 		return err
 	}
-	sent, failed := d.probe.counts()
+	sent, failed := d.probe.Counts()
 	if failed > 0 {
-		return fmt.Errorf("%d of %d requests failed, the last with: %w", failed, sent, d.probe.last)
+		return fmt.Errorf("%d of %d requests failed, the last with: %w", failed, sent, d.probe.LastError())
 	}
 	d.screen.say("the rollout is complete; %d requests were sent meanwhile, 0 failed", sent)
 	return nil
@@ -174,7 +175,7 @@ func (d *demo) remove(ctx context.Context) error {
 	}
 	var pids []int
 	for i := range pods {
-		pid, err := process(ctx, endpoint(&pods[i]))
+		pid, err := probe.Process(ctx, endpoint(&pods[i]))
 		if err != nil {
 			return err
 		}

@@ -75,7 +75,7 @@ func (d *demo) look(ctx context.Context) (picture, error) {
 		return picture{}, err
 	}
 	p := picture{}
-	p.sent, p.failed = d.probe.counts()
+	p.sent, p.failed = d.probe.Counts()
 	declared := ""
 	if deployment != nil {
 		p.want = int(*deployment.Spec.Replicas)
