@@ -42,8 +42,9 @@ type Runtime interface {
 	// RemovePod kills what still runs of a pod and forgets the pod.
 	RemovePod(ctx context.Context, uid types.UID) error
 
-	// Pods returns everything there is, in no particular order.
-	Pods(ctx context.Context) ([]PodState, error)
+	// Pods returns those of the named pods that there are, or all when none is
+	// named, in no particular order.
+	Pods(ctx context.Context, uids ...types.UID) ([]PodState, error)
 
 	// Notify names the function to call when an instance of a pod has started
 	// or ended. It must return quickly.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -137,12 +138,17 @@ func (r *Runtime) CreatePod(_ context.Context, pod node.PodConfig) (node.PodStat
 }
 
 // Pods implements node.Runtime.
-func (r *Runtime) Pods(context.Context) ([]node.PodState, error) {
+func (r *Runtime) Pods(_ context.Context, uids ...types.UID) ([]node.PodState, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	pods := make([]node.PodState, 0, len(r.pods))
-	for uid := range r.pods {
-		pods = append(pods, r.podState(uid))
+	if len(uids) == 0 {
+		uids = slices.Collect(maps.Keys(r.pods))
+	}
+	pods := make([]node.PodState, 0, len(uids))
+	for _, uid := range uids {
+		if _, ok := r.pods[uid]; ok {
+			pods = append(pods, r.podState(uid))
+		}
 	}
 	return pods, nil
 }
@@ -206,14 +212,29 @@ func (r *Runtime) StartContainer(ctx context.Context, config node.ContainerConfi
 	return err
 }
 
-// environment completes the variables of a container.
+// environment completes the variables of a container. Its own come last, where
+// they win.
 func environment(config node.ContainerConfig) []string {
-	env := []string{instanceVariable + "=" + config.ID.String()}
+	env := []string{
+		"PATH=" + searchPath(),
+		"HOME=" + os.Getenv("HOME"),
+		instanceVariable + "=" + config.ID.String(),
+	}
 	for _, m := range config.Mounts {
 		name := strings.ToUpper(strings.ReplaceAll(m.Name, "-", "_"))
 		env = append(env, "SETPOINT_VOLUME_"+name+"="+m.Source)
 	}
 	return append(env, config.Env...)
+}
+
+// searchPath is the agent's, and behind it where the agent's own program is, so
+// that a container may run it by its name.
+func searchPath() string {
+	path := os.Getenv("PATH")
+	if file, err := os.Executable(); err == nil {
+		path += string(filepath.ListSeparator) + filepath.Dir(file)
+	}
+	return path
 }
 
 // launchTimeout bounds the wait for a shim to start its container. Making a
