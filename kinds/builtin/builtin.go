@@ -1,0 +1,26 @@
+// Package builtin holds the records of the kinds that every control plane serves. A record says what
+// a schema cannot: defaults that depend on other fields, rules, what the server allocates, and what
+// kubectl get prints.
+//
+// The wording, paths and order of what the rules say are those of Kubernetes 1.37, so that clients
+// that show or read them find what they expect. Where we decide otherwise, docs/differences.md names it.
+package builtin
+
+import (
+	"github.com/setpoint-dev/setpoint/kinds"
+	"github.com/setpoint-dev/setpoint/kinds/builtin/pod"
+)
+
+// All makes the records, in discovery's order. It compiles no schema: that waits for the first use.
+func All() []*kinds.Kind {
+	return []*kinds.Kind{
+		configMap(), event(), namespace(), node(), pod.Kind(), secret(), serviceAccount(), service(),
+		controllerRevision(), deployment(), replicaSet(),
+		newEvent(),
+		lease(),
+		endpointSlice(),
+	}
+}
+
+// Set makes the set of all records.
+func Set() *kinds.Set { return kinds.NewSet(All()...) }

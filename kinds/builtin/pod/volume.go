@@ -1,0 +1,429 @@
+package pod
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/setpoint-dev/setpoint/kinds/check"
+)
+
+const (
+	fileModeMax = 0o777
+	fileMode    = "must be a number between 0 and 0777 (octal), both inclusive"
+	oneVolume   = "may not specify more than 1 volume type"
+)
+
+// volumeFieldPaths are what a file of a downwardAPI volume may hold.
+var volumeFieldPaths = []string{
+	"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid",
+}
+
+// volumeSource is one of the ways to get a volume: the field's name, and the rules for it.
+type volumeSource struct {
+	name  string
+	rules func(e *check.Errors, source check.At)
+}
+
+// volumeSources is in the order in which a second one is complained about.
+var volumeSources = []volumeSource{
+	{"emptyDir", emptyDir},
+	{"hostPath", hostPath},
+	{"gitRepo", requires("repository")},
+	{"gcePersistentDisk", requires("pdName")},
+	{"awsElasticBlockStore", requires("volumeID")},
+	{"secret", secretVolume},
+	{"nfs", nfs},
+	{"iscsi", requires("targetPortal", "iqn")},
+	{"glusterfs", requires("endpoints", "path")},
+	{"flocker", nil},
+	{"persistentVolumeClaim", requires("claimName")},
+	{"rbd", requires("monitors", "image")},
+	{"cinder", requires("volumeID")},
+	{"cephfs", requires("monitors")},
+	{"quobyte", requires("registry", "volume")},
+	{"downwardAPI", downwardAPI},
+	{"fc", nil},
+	{"flexVolume", requires("driver")},
+	{"configMap", configMapVolume},
+	{"azureFile", requires("secretName", "shareName")},
+	{"vsphereVolume", requires("volumePath")},
+	{"photonPersistentDisk", requires("pdID")},
+	{"portworxVolume", requires("volumeID")},
+	{"azureDisk", requires("diskName", "diskURI")},
+	{"storageos", nil},
+	{"projected", projected},
+	{"scaleIO", requires("gateway", "system", "volumeName")},
+	{"csi", requires("driver")},
+	{"ephemeral", requires("volumeClaimTemplate")},
+	{"image", imageVolume},
+}
+
+// requires makes the rule of the sources that name something elsewhere, of which we check no more
+// than that they name it.
+func requires(fields ...string) func(*check.Errors, check.At) {
+	return func(e *check.Errors, source check.At) {
+		for _, name := range fields {
+			if v := source.Get(name); v == nil || v == "" {
+				e.Required(source.At(name), "")
+			}
+		}
+	}
+}
+
+// volumes checks a pod's volumes and returns those that are right, by name.
+func volumes(e *check.Errors, spec check.At) map[string]any {
+	right := map[string]any{}
+	for _, v := range spec.Each("volumes") {
+		var one check.Errors
+		source(&one, v)
+		name := v.Str("name")
+		if name == "" {
+			one.Required(v.At("name"), "")
+		} else {
+			one.DNSLabel(v.At("name"), name)
+		}
+		if _, ok := right[name]; ok {
+			one.Duplicate(v.At("name"), name)
+		}
+		if one.OK() {
+			right[name] = v.Map
+		}
+		e.Add(one.List()...)
+	}
+	return right
+}
+
+func source(e *check.Errors, v check.At) {
+	found := false
+	for _, s := range volumeSources {
+		at := v.Child(s.name)
+		switch {
+		case !at.Exists():
+		case found:
+			e.Forbidden(at.Path, oneVolume)
+		default:
+			found = true
+			if s.rules != nil {
+				s.rules(e, at)
+			}
+		}
+	}
+	if !found {
+		e.Required(v.Path, "must specify a volume type")
+	}
+}
+
+func emptyDir(e *check.Errors, s check.At) {
+	if q := quantity(s.Get("sizeLimit")); q.Sign() < 0 {
+		e.Forbidden(s.At("sizeLimit"), "SizeLimit field must be a valid resource quantity")
+	}
+}
+
+func hostPath(e *check.Errors, s check.At) {
+	path := s.Str("path")
+	if path == "" {
+		e.Required(s.At("path"), "")
+		return
+	}
+	e.NoBacksteps(s.At("path"), path)
+	e.OptionalOneOf(s, "type", "", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket")
+}
+
+func nfs(e *check.Errors, s check.At) {
+	requires("server", "path")(e, s)
+	if path := s.Str("path"); path != "" && !strings.HasPrefix(path, "/") {
+		e.Invalid(s.At("path"), path, "must be an absolute path")
+	}
+}
+
+func imageVolume(e *check.Errors, s check.At) {
+	requires("reference")(e, s)
+	e.OneOf(s, "pullPolicy", "Always", "IfNotPresent", "Never")
+}
+
+func secretVolume(e *check.Errors, s check.At) {
+	requires("secretName")(e, s)
+	mode(e, s, "defaultMode")
+	for _, item := range s.Each("items") {
+		keyToPath(e, item)
+	}
+}
+
+func configMapVolume(e *check.Errors, s check.At) {
+	requires("name")(e, s)
+	mode(e, s, "defaultMode")
+	for _, item := range s.Each("items") {
+		keyToPath(e, item)
+	}
+}
+
+func downwardAPI(e *check.Errors, s check.At) {
+	mode(e, s, "defaultMode")
+	for _, item := range s.Each("items") {
+		downwardFile(e, item, s.Path)
+	}
+}
+
+// downwardFile checks one file; the complaints are at the volume, which is where they are expected.
+func downwardFile(e *check.Errors, item check.At, path *field.Path) {
+	file := check.At{Map: item.Map, Path: path}
+	filePath(e, file, "path")
+	ref, resourceRef := file.Child("fieldRef"), file.Child("resourceFieldRef")
+	switch {
+	case ref.Exists():
+		fieldRef(e, ref, volumeFieldPaths)
+		if resourceRef.Exists() {
+			e.Invalid(path, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously")
+		}
+	case resourceRef.Exists():
+		resourceFieldRef(e, resourceRef, true)
+	default:
+		e.Required(path, "one of fieldRef and resourceFieldRef is required")
+	}
+	mode(e, file, "mode")
+}
+
+func projected(e *check.Errors, s check.At) {
+	mode(e, s, "defaultMode")
+	taken := sets.Set[string]{}
+	for _, src := range s.Each("sources") {
+		projection(e, s, src, taken)
+	}
+}
+
+// projection checks one source of a projected volume. No two may write one file.
+func projection(e *check.Errors, volume, src check.At, taken sets.Set[string]) {
+	sources := 0
+	claim := func(path string, told any) {
+		if path != "" && taken.Has(path) {
+			e.Invalid(volume.Path, told, "conflicting duplicate paths")
+		}
+		taken.Insert(path)
+	}
+	for _, name := range []string{"secret", "configMap"} {
+		if at := src.Child(name); at.Exists() {
+			sources++
+			requires("name")(e, at)
+			for _, item := range at.Each("items") {
+				keyToPath(e, item)
+				claim(item.Str("path"), at.Str("name"))
+			}
+		}
+	}
+	if at := src.Child("downwardAPI"); at.Exists() {
+		sources++
+		for _, item := range at.Each("items") {
+			downwardFile(e, item, at.Path)
+			claim(item.Str("path"), item.Str("path"))
+		}
+	}
+	if at := src.Child("serviceAccountToken"); at.Exists() {
+		sources++
+		token(e, volume, at)
+	}
+	for _, name := range []string{"clusterTrustBundle", "podCertificate"} {
+		if src.Has(name) {
+			sources++
+		}
+	}
+	if sources > 1 {
+		e.Forbidden(src.Path, oneVolume)
+	}
+}
+
+// The time a token is good for: upstream's bounds.
+const (
+	tokenSecondsMin = 10 * 60
+	tokenSecondsMax = 1 << 32
+)
+
+func token(e *check.Errors, volume, at check.At) {
+	n, path := at.Int("expirationSeconds"), at.At("expirationSeconds")
+	switch {
+	case !at.Has("expirationSeconds"):
+		e.Required(path, "")
+	case n < tokenSecondsMin:
+		e.Invalid(path, n, "may not specify a duration less than 10 minutes")
+	case n > tokenSecondsMax:
+		e.Invalid(path, n, "may not specify a duration larger than 2^32 seconds")
+	}
+	if file := at.Str("path"); file == "" {
+		e.Required(volume.At("path"), "")
+	} else {
+		localFile(e, volume.At("path"), file)
+	}
+}
+
+func keyToPath(e *check.Errors, item check.At) {
+	requires("key")(e, item)
+	filePath(e, item, "path")
+	mode(e, item, "mode")
+}
+
+func filePath(e *check.Errors, a check.At, name string) {
+	requires(name)(e, a)
+	localFile(e, a.At(name), a.Str(name))
+}
+
+// localFile checks the path of a file in a volume; names that begin with two dots are the volume's own.
+func localFile(e *check.Errors, path *field.Path, file string) {
+	e.LocalPath(path, file)
+	if strings.HasPrefix(file, "..") && !strings.HasPrefix(file, "../") && file != ".." {
+		e.Invalid(path, file, "must not start with '..'")
+	}
+}
+
+func mode(e *check.Errors, a check.At, name string) {
+	if n := a.Int(name); n < 0 || n > fileModeMax {
+		e.Invalid(a.At(name), n, fileMode)
+	}
+}
+
+// volumeMounts checks where a container sees the pod's volumes.
+func volumeMounts(e *check.Errors, ctx *context, c check.At) {
+	devices := byName(c, "volumeDevices", "devicePath")
+	taken := sets.Set[string]{}
+	list := c.At("volumeMounts")
+	for _, m := range c.Each("volumeMounts") {
+		name, path := m.Str("name"), m.Str("mountPath")
+		if name == "" {
+			e.Required(m.At("name"), "")
+		}
+		if _, ok := ctx.volumes[name]; !ok {
+			e.NotFound(m.At("name"), name)
+		}
+		if path == "" {
+			e.Required(m.At("mountPath"), "")
+		}
+		if taken.Has(path) {
+			e.Invalid(m.At("mountPath"), path, "must be unique")
+		}
+		taken.Insert(path)
+		if _, ok := devices[name]; ok {
+			e.Invalid(m.At("name"), name, "must not already exist in volumeDevices")
+		}
+		if slices.Contains(slices.Collect(maps.Values(devices)), path) {
+			e.Invalid(m.At("mountPath"), path, "must not already exist as a path in volumeDevices")
+		}
+		subPaths(e, m, list)
+		propagation(e, c, m, list)
+	}
+}
+
+func subPaths(e *check.Errors, m check.At, list *field.Path) {
+	sub, expr := m.Str("subPath"), m.Str("subPathExpr")
+	if sub != "" {
+		e.LocalPath(list.Child("subPath"), sub)
+	}
+	if expr != "" {
+		if sub != "" {
+			e.Invalid(m.At("subPathExpr"), expr, "subPathExpr and subPath are mutually exclusive")
+		}
+		e.LocalPath(list.Child("subPathExpr"), expr)
+	}
+}
+
+func propagation(e *check.Errors, c, m check.At, list *field.Path) {
+	path, way := list.Child("mountPropagation"), m.Str("mountPropagation")
+	if m.Has("mountPropagation") {
+		oneOfAt(e, path, way, "Bidirectional", "HostToContainer", "None")
+		if way == "Bidirectional" && !c.Child("securityContext").Bool("privileged") {
+			e.Forbidden(path, "Bidirectional mount propagation is available only to privileged containers")
+		}
+	}
+	path = list.Child("recursiveReadOnly")
+	switch rro := m.Str("recursiveReadOnly"); rro {
+	case "", "Disabled":
+	case "Enabled", "IfPossible":
+		if !m.Bool("readOnly") {
+			e.Forbidden(path, "may only be specified when readOnly is true")
+		}
+		if way != "" && way != "None" {
+			e.Forbidden(path, "may only be specified when mountPropagation is None or not specified")
+		}
+	default:
+		e.NotSupported(path, rro, "Disabled", "Enabled", "IfPossible")
+	}
+}
+
+// volumeDevices checks the claims that a container sees as raw devices.
+func volumeDevices(e *check.Errors, ctx *context, c check.At) {
+	mounts := byName(c, "volumeMounts", "mountPath")
+	names, paths := sets.Set[string]{}, sets.Set[string]{}
+	for _, d := range c.Each("volumeDevices") {
+		name, path := d.Str("name"), d.Str("devicePath")
+		if name == "" {
+			e.Required(d.At("name"), "")
+		}
+		if name != "" && names.Has(name) {
+			e.Invalid(d.At("name"), name, "must be unique")
+		}
+		names.Insert(name)
+		volume, ok := ctx.volumes[name].(map[string]any)
+		if !ok {
+			e.NotFound(d.At("name"), name)
+		} else if volume["persistentVolumeClaim"] == nil && volume["ephemeral"] == nil {
+			e.Invalid(d.At("name"), name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode")
+		}
+		switch {
+		case path == "":
+			e.Required(d.At("devicePath"), "")
+		case paths.Has(path):
+			e.Invalid(d.At("devicePath"), path, "must be unique")
+		case slices.Contains(strings.Split(path, "/"), ".."):
+			e.Invalid(d.At("devicePath"), path, "can not contain backsteps ('..')")
+		}
+		paths.Insert(path)
+		if _, ok := mounts[name]; ok {
+			e.Invalid(d.At("name"), name, "must not already exist in volumeMounts")
+		}
+		if slices.Contains(slices.Collect(maps.Values(mounts)), path) {
+			e.Invalid(d.At("devicePath"), path, "must not already exist as a path in volumeMounts")
+		}
+	}
+}
+
+func byName(c check.At, list, value string) map[string]string {
+	var out map[string]string
+	for _, item := range c.Each(list) {
+		if out == nil {
+			out = map[string]string{}
+		}
+		out[item.Str("name")] = item.Str(value)
+	}
+	return out
+}
+
+// resourceClaims checks the claims of devices, and returns their names.
+func resourceClaims(e *check.Errors, spec check.At) sets.Set[string] {
+	names := sets.Set[string]{}
+	for _, c := range spec.Each("resourceClaims") {
+		if name := c.Str("name"); name == "" {
+			e.Required(c.At("name"), "")
+		} else if names.Has(name) {
+			e.Duplicate(c.At("name"), name)
+		} else {
+			e.DNSLabel(c.At("name"), name)
+			names.Insert(name)
+		}
+		given := 0
+		for _, name := range []string{"resourceClaimName", "resourceClaimTemplateName"} {
+			if c.Has(name) {
+				given++
+				e.Messages(c.At(name), c.Str(name), apivalidation.NameIsDNSSubdomain(c.Str(name), false))
+			}
+		}
+		switch given {
+		case 0:
+			e.Invalid(c.Path, c.Map, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
+		case 2:
+			e.Invalid(c.Path, c.Map, "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified")
+		}
+	}
+	return names
+}
