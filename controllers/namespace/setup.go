@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
@@ -20,11 +21,13 @@ type Options struct {
 
 // Setup adds the namespace controller to the manager.
 func Setup(mgr *controller.Manager, opts Options) error {
-	disco, err := discovery.NewDiscoveryClientForConfig(mgr.GetConfig())
+	cfg := rest.CopyConfig(mgr.GetConfig())
+	cfg.QPS = -1 // the workers bound what is asked at once
+	disco, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
 		return fmt.Errorf("discovery client: %w", err)
 	}
-	meta, err := metadata.NewForConfig(mgr.GetConfig())
+	meta, err := metadata.NewForConfig(cfg)
 	if err != nil {
 		return fmt.Errorf("metadata client: %w", err)
 	}

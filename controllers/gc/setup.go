@@ -1,0 +1,50 @@
+package gc
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"github.com/setpoint-dev/setpoint/controller"
+)
+
+// Options are the settings of the garbage collector. The zero value is a good default.
+type Options struct {
+	// Workers is how many objects are dealt with at once; zero is 16.
+	Workers int
+	// Rediscover is how often the server is asked for new kinds; zero is 10 s. A reference to a kind
+	// that is not known has it asked at once.
+	Rediscover time.Duration
+}
+
+// Setup adds the garbage collector to the manager.
+func Setup(mgr *controller.Manager, opts Options) error {
+	cfg := rest.CopyConfig(mgr.GetConfig())
+	cfg.QPS = -1 // the workers bound what is asked at once
+	disco, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("discovery client: %w", err)
+	}
+	meta, err := metadata.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("metadata client: %w", err)
+	}
+	if opts.Workers == 0 {
+		opts.Workers = 16
+	}
+	if opts.Rediscover == 0 {
+		opts.Rediscover = 10 * time.Second
+	}
+	return mgr.Add(newCollector(config{
+		Metadata:   meta,
+		Discovery:  disco,
+		Clock:      mgr.Clock(),
+		Log:        mgr.Logger().With("controller", "gc"),
+		Events:     mgr.GetEventRecorder("garbage-collector-controller"),
+		Workers:    opts.Workers,
+		Rediscover: opts.Rediscover,
+	}))
+}
