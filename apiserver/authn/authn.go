@@ -65,9 +65,6 @@ func (f Func) Authenticate(r *http.Request) (*User, error) { return f(r) }
 // credentials is refused even if other credentials would do.
 func Chain(all ...Authenticator) Authenticator {
 	return Func(func(r *http.Request) (*User, error) {
-		if u := fromContext(r.Context()); u != nil {
-			return u.with(Authenticated), nil
-		}
 		for _, a := range all {
 			u, err := a.Authenticate(r)
 			if err != nil {
@@ -86,10 +83,11 @@ type contextKey struct{}
 // WithUser returns a context whose requests are the user's. Only code in the process can make
 // one: it is how the in-process transport says on whose behalf it calls.
 func WithUser(ctx context.Context, u *User) context.Context {
-	return context.WithValue(ctx, contextKey{}, u)
+	return context.WithValue(ctx, contextKey{}, u.with(Authenticated))
 }
 
-func fromContext(ctx context.Context) *User {
+// FromContext returns the user that WithUser put there, or nil.
+func FromContext(ctx context.Context) *User {
 	u, _ := ctx.Value(contextKey{}).(*User)
 	return u
 }

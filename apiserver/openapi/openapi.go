@@ -1,0 +1,136 @@
+// Package openapi writes the OpenAPI documents of a set of kinds: version 3, a document for each
+// group and version, and version 2, one for everything. kubectl explains, applies and validates by
+// them.
+//
+// The components are what package kinds/schema knows of the types; the paths follow from the
+// records. Writing a document takes milliseconds and is done on request: the caller keeps it.
+package openapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/setpoint-dev/setpoint/kinds"
+	compiled "github.com/setpoint-dev/setpoint/kinds/schema"
+)
+
+const (
+	patchName  = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch"
+	statusName = "io.k8s.apimachinery.pkg.apis.meta.v1.Status"
+	optionName = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
+	scaleName  = "io.k8s.api.autoscaling.v1.Scale"
+)
+
+// GroupVersions lists the paths of the version 3 documents, "api/v1" and "apis/apps/v1", sorted.
+func GroupVersions(all []*kinds.Kind) []string {
+	paths := map[string]bool{}
+	for _, k := range all {
+		paths[Path(k)] = true
+	}
+	return slices.Sorted(maps.Keys(paths))
+}
+
+// Path is the path of the document that a kind is in.
+func Path(k *kinds.Kind) string {
+	if k.Group == "" {
+		return "api/" + k.Version
+	}
+	return "apis/" + k.Group + "/" + k.Version
+}
+
+// V3 writes the document of a path that GroupVersions lists.
+func V3(all []*kinds.Kind, path string) ([]byte, error) {
+	var own []*kinds.Kind
+	for _, k := range all {
+		if Path(k) == path {
+			own = append(own, k)
+		}
+	}
+	schemas, err := components(own)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(map[string]any{
+		"openapi": "3.0.0",
+		"info":    info,
+		"paths":   paths(own),
+		"components": map[string]any{
+			"schemas": schemas,
+			"securitySchemes": map[string]any{"BearerToken": map[string]any{
+				"type": "apiKey", "name": "authorization", "in": "header",
+				"description": "Bearer Token authentication",
+			}},
+		},
+	})
+}
+
+var info = map[string]any{"title": "Setpoint", "version": "unversioned"}
+
+// components are the schemas of the kinds, of their lists, and of all that these refer to.
+func components(own []*kinds.Kind) (map[string]any, error) {
+	names := []string{statusName, optionName}
+	for _, k := range own {
+		names = append(names, k.Schema.Name, listName(k))
+		if k.Scale != nil {
+			names = append(names, scaleName)
+		}
+		for _, s := range k.Subresources {
+			if name := bodyName(k, s); name != "" {
+				names = append(names, name)
+			}
+		}
+	}
+	raw, err := compiled.OpenAPIDefinitions(names...)
+	if err != nil {
+		return nil, fmt.Errorf("openapi: %w", err)
+	}
+	schemas := make(map[string]any, len(raw)+1)
+	for name, text := range raw {
+		var schema map[string]any
+		if err := json.Unmarshal(text, &schema); err != nil {
+			return nil, fmt.Errorf("openapi: %s: %w", name, err)
+		}
+		schemas[name] = schema
+	}
+	schemas[patchName] = map[string]any{
+		"description": "A patch: its form is what the media type says.", "type": "object",
+	}
+	for _, k := range own {
+		identify(schemas, k)
+	}
+	return schemas, nil
+}
+
+func listName(k *kinds.Kind) string { return k.Schema.Name + "List" }
+
+// bodyName is the component of a subresource's body, if it has one of its own.
+func bodyName(k *kinds.Kind, s kinds.Subresource) string {
+	if s.Kind == "" || s.Kind == k.Kind || strings.HasSuffix(s.Kind, "Options") {
+		return ""
+	}
+	if s.Group == "" {
+		return "io.k8s.api.core.v1." + s.Kind
+	}
+	group, _, _ := strings.Cut(s.Group, ".")
+	return "io.k8s.api." + group + "." + s.Version + "." + s.Kind
+}
+
+// identify says which group, version and kind the components of a kind are.
+func identify(schemas map[string]any, k *kinds.Kind) {
+	for name, kind := range map[string]string{k.Schema.Name: k.Kind, listName(k): k.Kind + "List"} {
+		if schema, ok := schemas[name].(map[string]any); ok {
+			schema["x-kubernetes-group-version-kind"] = []any{gvk(k.Group, k.Version, kind)}
+		}
+	}
+}
+
+func gvk(group, version, kind string) map[string]any {
+	return map[string]any{"group": group, "version": version, "kind": kind}
+}
+
+func ref(name string) map[string]any {
+	return map[string]any{"$ref": "#/components/schemas/" + name}
+}
