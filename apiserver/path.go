@@ -54,6 +54,10 @@ func (s *Server) serve(w http.ResponseWriter, r *request) error {
 }
 
 func (s *Server) authenticate(r *request) error {
+	if u := authn.FromContext(r.http.Context()); u != nil {
+		r.user = u
+		return nil
+	}
 	u, err := s.authn.Authenticate(r.http)
 	if err != nil {
 		return apierrors.NewUnauthorized("Unauthorized")

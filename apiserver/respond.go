@@ -116,6 +116,10 @@ func (s *Server) respondError(w *response, r *request, err error) {
 		s.log.Error("answer broken off", "method", r.http.Method, "path", r.http.URL.Path, "err", err)
 		panic(http.ErrAbortHandler)
 	}
+	if page := (pageError{}); errors.As(err, &page) {
+		http.Error(w, page.Error(), http.StatusNotFound)
+		return
+	}
 	failure := asStatus(err)
 	st := failure.ErrStatus
 	st.Kind, st.APIVersion = "Status", "v1"

@@ -2,8 +2,11 @@ package apiserver
 
 import (
 	"net/http"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/setpoint-dev/setpoint/kinds"
 )
 
 // handler answers a request whose kind is known and which is allowed. An error is answered with
@@ -20,6 +23,21 @@ func routes() map[route]handler {
 		{"list", ""}:      (*Server).list,
 		{"watch", ""}:     (*Server).watch,
 		{"get", "status"}: (*Server).get,
+		{"get", "log"}:    (*Server).podLog,
+		{"get", "scale"}:  (*Server).getScale,
+
+		{"create", ""}:           (*Server).create,
+		{"update", ""}:           (*Server).update,
+		{"patch", ""}:            (*Server).patch,
+		{"delete", ""}:           (*Server).delete,
+		{"deletecollection", ""}: (*Server).deleteCollection,
+
+		{"update", "status"}:   (*Server).update,
+		{"patch", "status"}:    (*Server).patch,
+		{"update", "scale"}:    (*Server).updateScale,
+		{"patch", "scale"}:     (*Server).patchScale,
+		{"create", "binding"}:  (*Server).bind,
+		{"create", "eviction"}: (*Server).evict,
 	}
 }
 
@@ -27,19 +45,38 @@ func routes() map[route]handler {
 // resource does not have.
 func (s *Server) route(r *request) (handler, error) {
 	if !r.isResource() {
-		return nil, errNotServed()
+		return (*Server).servePath, nil
 	}
 	gvr := schema.GroupVersionResource{Group: r.group, Version: r.version, Resource: r.resource}
 	r.kind = r.kinds.Resource(gvr)
-	if r.kind == nil || r.misplaced() {
+	if r.kind == nil {
+		return s.virtualRoute(r, gvr)
+	}
+	if r.misplaced() {
 		return nil, errNotServed()
 	}
 	if !hasSubresource(r.kind, r.subresource) {
 		return nil, errNotServed()
 	}
-	handle := s.routes[route{r.verb, r.subresource}]
-	if handle == nil || !r.wellFormed() {
+	at := route{r.verb, r.subresource}
+	if isView(r.kind, r.subresource) {
+		at.subresource = "status" // it is read and written as the object is
+	}
+	handle := s.routes[at]
+	if handle == nil || !r.wellFormed() || !allows(r.kind, r) {
 		return nil, errMethod()
 	}
 	return handle, nil
+}
+
+// isView says whether a subresource is read as the object is.
+func isView(k *kinds.Kind, name string) bool {
+	return slices.ContainsFunc(k.Subresources, func(s kinds.Subresource) bool {
+		return s.Name == name && s.Strategy != nil
+	})
+}
+
+// allows says whether the kind has the verb. Those of subresources are the table's business.
+func allows(k *kinds.Kind, r *request) bool {
+	return r.subresource != "" || slices.Contains(verbs(k), r.verb)
 }

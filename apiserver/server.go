@@ -14,10 +14,12 @@
 package apiserver
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net/http"
 	"net/netip"
 	"sync"
 
@@ -25,6 +27,7 @@ import (
 
 	"github.com/setpoint-dev/setpoint/apiserver/authn"
 	"github.com/setpoint-dev/setpoint/apiserver/authz"
+	"github.com/setpoint-dev/setpoint/apiserver/inproc"
 	"github.com/setpoint-dev/setpoint/kinds"
 	"github.com/setpoint-dev/setpoint/store"
 )
@@ -34,8 +37,8 @@ type Options struct {
 	Store store.Store
 	Kinds *kinds.Registry
 
-	// Authenticator recognises users; nil knows client certificates only. Wrap several with
-	// authn.Chain, which also lets in-process clients and anonymous requests in.
+	// Authenticator recognises users; nil knows client certificates, and takes who has none for
+	// anonymous. It is not asked about in-process clients, which Transport makes somebody's.
 	Authenticator authn.Authenticator
 	// Authorizer decides; nil is authz.Builtin.
 	Authorizer authz.Authorizer
@@ -50,6 +53,11 @@ type Options struct {
 
 	// ServiceCIDR is where Services get their addresses; the zero value is 10.0.0.0/24.
 	ServiceCIDR netip.Prefix
+
+	// Mutators and Validators take part in every write, in this order, after what the server itself
+	// asks of one.
+	Mutators   []Mutator
+	Validators []Validator
 }
 
 // Server is the API as an http.Handler. Make one with New.
@@ -66,6 +74,15 @@ type Server struct {
 
 	metrics *metrics
 	limiter *limiter
+	agents  *agents
+	virtual virtual
+	build   build
+	docs    docsPointer
+
+	mutators     []Mutator
+	validators   []Validator
+	allocations  *allocations
+	managedTypes sync.Map // *schema.Schema to *managed.Type
 
 	// stopped is closed when watches have to end.
 	stopped  chan struct{}
@@ -109,7 +126,21 @@ func New(opts Options) (*Server, error) {
 	s.routes = routes()
 	s.metrics = s.newMetrics()
 	s.limiter = newLimiter()
+	s.agents = newAgents()
+	s.virtual = newVirtual()
+	s.build = readBuild()
+	s.mutators = append([]Mutator{namespaceLifecycle{}}, opts.Mutators...)
+	s.validators = opts.Validators
+	s.allocations = newAllocations(opts.ServiceCIDR)
 	return s, nil
+}
+
+// Transport returns a transport for clients in this process, who are the user. Their requests walk
+// the same line as everybody's; only TLS and HTTP framing are left out.
+func (s *Server) Transport(user *authn.User) http.RoundTripper {
+	return inproc.Transport(s, func(ctx context.Context) context.Context {
+		return authn.WithUser(ctx, user)
+	})
 }
 
 // Stop ends every watch and log stream, so that the transport can drain. Other requests are

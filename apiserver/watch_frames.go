@@ -89,12 +89,10 @@ func naturalType(was, is bool) string {
 	return deleted
 }
 
-// shown is the object of an event's frame.
+// shown is the object of an event's frame. One that goes is shown as everybody last saw it: what
+// the deleting commit changed in it, such as its last finalizer, was never there to be read.
 func shown(ev *store.Event, kind string) []byte {
-	switch {
-	case kind != deleted:
-		return ev.Entry.Value
-	case ev.Type == store.Delete && ev.Entry.Value != nil:
+	if kind != deleted {
 		return ev.Entry.Value
 	}
 	return restamped(ev.Prev.Value, ev.Entry.Revision)

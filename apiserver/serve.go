@@ -1,0 +1,69 @@
+package apiserver
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Limits of the transport. A client that sends slowly, or nothing, holds a connection for no longer
+// than this; one that reads slowly is stallMax's concern, or, for answers of one piece, the
+// socket buffer's.
+const (
+	headerTimeout  = 10 * time.Second
+	bodyTimeout    = 60 * time.Second
+	idleTimeout    = 3 * time.Minute
+	headerBytesMax = 64 << 10
+	// drainMax is how long a stop waits for answers under way.
+	drainMax = 10 * time.Second
+	// streamsMax lets one client watch everything over one connection.
+	streamsMax = 1000
+)
+
+// Serve answers over TLS, in HTTP/1.1 and HTTP/2, until the context ends. Then it ends watches,
+// waits a little for other answers, and returns nil. The listener is closed.
+func (s *Server) Serve(ctx context.Context, listener net.Listener, conf *tls.Config) error {
+	conf = conf.Clone()
+	conf.NextProtos = []string{"h2", "http/1.1"}
+	if conf.MinVersion < tls.VersionTLS12 {
+		conf.MinVersion = tls.VersionTLS12
+	}
+	server := &http.Server{
+		Handler:           http.HandlerFunc(s.fromNetwork),
+		TLSConfig:         conf,
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    headerBytesMax,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: streamsMax},
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.ServeTLS(listener, "", "") }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	s.Stop()
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainMax)
+	defer cancel()
+	err := server.Shutdown(drain)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = server.Close()
+	}
+	<-failed
+	return err
+}
+
+// fromNetwork bounds the time a body may take; in-process bodies need no such bound.
+func (s *Server) fromNetwork(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 && r.Header.Get("Upgrade") == "" {
+		// A transport that has no deadlines says so; then there is none.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
+	}
+	s.ServeHTTP(w, r)
+}
