@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -36,20 +38,19 @@ func Apply(t *Type, live, config map[string]any, w Write, force bool) (map[strin
 	}
 	merged, managers, err := a.run(force)
 	var conflicts merge.Conflicts
-	if errors.As(err, &conflicts) && w.Manager == kubectl && a.clientSide(conflicts) {
-		merged, managers, err = a.run(true)
-	}
 	if errors.As(err, &conflicts) {
-		return nil, conflictError(conflicts)
+		if w.Manager == kubectl {
+			conflicts = a.withoutClientSide(conflicts)
+		}
+		if len(conflicts) > 0 {
+			return nil, conflictError(conflicts)
+		}
+		merged, managers, err = a.run(true)
 	}
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	obj, err := a.result(merged, managers)
-	if err != nil {
-		return nil, err
-	}
-	return obj, nil
+	return a.result(merged, managers)
 }
 
 // application is one apply under way.
@@ -68,12 +69,11 @@ func newApplication(t *Type, live, config map[string]any, w Write) (*application
 	if err != nil {
 		return nil, fmt.Errorf("managed fields of the stored object: %w", err)
 	}
-	a := &application{t: t, w: w, config: tree.CopyMap(config), entries: entries}
+	a := &application{t: t, w: w, config: config, entries: entries}
 	if live == nil {
 		live = t.empty()
 	}
-	a.live = tree.CopyMap(live)
-	tree.Delete(a.live, "metadata", "managedFields")
+	a.live = withoutEntries(live)
 	if len(entries) == 0 {
 		// Nobody kept track until now: what is there is somebody's whom nobody knows.
 		before := w
@@ -94,9 +94,20 @@ func newApplication(t *Type, live, config map[string]any, w Write) (*application
 	return a, nil
 }
 
+// withoutEntries returns the object without managedFields. It shares everything else.
+func withoutEntries(obj map[string]any) map[string]any {
+	obj = maps.Clone(obj)
+	if m, ok := obj["metadata"].(map[string]any); ok {
+		m = maps.Clone(m)
+		delete(m, "managedFields")
+		obj["metadata"] = m
+	}
+	return obj
+}
+
 // groupVersion spells a version as Go's schema.GroupVersion does: the core group has a slash.
 func groupVersion(apiVersion string) string {
-	if bytes.IndexByte([]byte(apiVersion), '/') < 0 {
+	if !strings.Contains(apiVersion, "/") {
 		return "/" + apiVersion
 	}
 	return apiVersion
@@ -129,8 +140,8 @@ func (a *application) result(merged *typed.TypedValue, managers fieldpath.Manage
 		if obj, ok = merged.AsValue().Unstructured().(map[string]any); !ok {
 			return nil, fmt.Errorf("merging made no object")
 		}
-		obj = tree.CopyMap(obj)
 	}
+	obj = tree.CopyMap(obj)
 	var entries []entry
 	own := key(a.w.id(opApply))
 	for manager, versioned := range managers {

@@ -50,9 +50,9 @@ func (c *compiler) ref(t *schema.Type) smd.TypeRef {
 		return smd.TypeRef{Inlined: smd.Atom{List: c.list(t)}}
 	case schema.Bool:
 		return inlined(smd.Boolean)
-	case schema.Int32, schema.Int64, schema.Float64:
+	case schema.Int32, schema.Int64:
 		return inlined(smd.Numeric)
-	case schema.String, schema.Bytes, schema.Duration:
+	case schema.String, schema.Bytes:
 		return inlined(smd.String)
 	default: // quantities, times and the like
 		return inlined(smd.Untyped)

@@ -70,32 +70,39 @@ const (
 	lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 )
 
-// clientSide says whether all conflicts are about fields that kubectl itself had set before, and
-// that nobody changed since.
-func (a *application) clientSide(conflicts merge.Conflicts) bool {
+// withoutClientSide returns the conflicts without those about fields that kubectl itself had set
+// by client-side apply, and that nobody changed since.
+func (a *application) withoutClientSide(conflicts merge.Conflicts) merge.Conflicts {
+	fields, err := a.clientSide()
+	if err != nil {
+		return conflicts // nothing was set in that way, or not in this version
+	}
+	return slices.DeleteFunc(slices.Clone(conflicts), func(c merge.Conflict) bool { return fields.Has(c.Path) })
+}
+
+// clientSide returns the fields that client-side apply set and that are as it set them.
+func (a *application) clientSide() (*fieldpath.Set, error) {
 	var before map[string]any
 	text := tree.Str(a.live, "metadata", "annotations", lastApplied)
-	if text == "" || json.Unmarshal([]byte(text), &before) != nil || tree.Str(before, "apiVersion") != a.w.APIVersion {
-		return false
+	if err := json.Unmarshal([]byte(text), &before); err != nil {
+		return nil, err
+	}
+	if version := tree.Str(before, "apiVersion"); version != a.w.APIVersion {
+		return nil, fmt.Errorf("last applied in version %q", version)
 	}
 	config, err := a.t.parser().FromUnstructured(before)
 	if err != nil {
-		return false
+		return nil, err
 	}
 	fields, err := config.ToFieldSet()
 	if err != nil {
-		return false
+		return nil, err
 	}
 	diff, err := config.Compare(a.liveTyped)
 	if err != nil {
-		return false
+		return nil, err
 	}
-	fields = fields.Difference(diff.Modified).Difference(diff.Added).Difference(diff.Removed)
-	contested := fieldpath.NewSet()
-	for _, c := range conflicts {
-		contested.Insert(c.Path)
-	}
-	return contested.Difference(fields).Empty()
+	return fields.Difference(diff.Modified).Difference(diff.Added).Difference(diff.Removed), nil
 }
 
 // updateLastApplied keeps the annotation true for those who still use client-side apply.

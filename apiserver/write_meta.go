@@ -1,0 +1,244 @@
+package apiserver
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/setpoint-dev/setpoint/kinds"
+	"github.com/setpoint-dev/setpoint/kinds/tree"
+	"github.com/setpoint-dev/setpoint/store"
+)
+
+// metadata returns an object's metadata, which is made if there is none.
+func metadata(obj kinds.Object) map[string]any { return tree.Ensure(obj, "metadata") }
+
+// wipeSystemFields removes what a client may not say about a new object.
+func wipeSystemFields(obj kinds.Object) {
+	m := metadata(obj)
+	for _, name := range []string{"uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"} {
+		delete(m, name)
+	}
+}
+
+// matchNamespace gives an object the namespace of the request, or refuses another one.
+func (t *write) matchNamespace(obj kinds.Object) error {
+	m := metadata(obj)
+	expected := t.namespace
+	if !t.kind.Namespaced {
+		expected = ""
+	}
+	switch said := tree.Str(m, "namespace"); {
+	case said == expected:
+	case expected == "":
+		delete(m, "namespace")
+	case said == "":
+		m["namespace"] = expected
+	default:
+		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+	}
+	return nil
+}
+
+func (t *write) matchName(obj kinds.Object) error {
+	name := tree.Str(obj, "metadata", "name")
+	switch {
+	case name == "":
+		return apierrors.NewBadRequest(fmt.Sprintf(
+			"the name of the object (%s based on URL) was undeterminable: name must be provided", t.name))
+	case name != t.name:
+		return apierrors.NewBadRequest(fmt.Sprintf(
+			"the name of the object (%s) does not match the name on the URL (%s)", name, t.name))
+	}
+	return nil
+}
+
+// dedupOwners removes owner references that say the same as an earlier one.
+func (t *write) dedupOwners(obj kinds.Object) {
+	refs := tree.List(obj, "metadata", "ownerReferences")
+	if len(refs) < 2 {
+		return
+	}
+	var kept []any
+	var duplicates []string
+	for _, ref := range refs {
+		if slices.ContainsFunc(kept, func(k any) bool { return tree.Equal(k, ref) }) {
+			m, _ := ref.(map[string]any)
+			duplicates = append(duplicates, tree.Str(m, "uid"))
+			continue
+		}
+		kept = append(kept, ref)
+	}
+	if len(duplicates) > 0 {
+		tree.Set(obj, kept, "metadata", "ownerReferences")
+		t.warn(".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, " +
+			"and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: " +
+			strings.Join(duplicates, ", "))
+	}
+}
+
+// checkRevision refuses a write that is about an older state than the stored one. No revision, and
+// zero, mean any.
+func (t *write) checkRevision(obj kinds.Object, live *store.Entry) error {
+	text := tree.Str(obj, "metadata", "resourceVersion")
+	if text == "" || text == "0" {
+		return nil
+	}
+	revision, err := strconv.ParseUint(text, 10, 63)
+	if err != nil {
+		return t.invalid(field.ErrorList{field.Invalid(field.NewPath("metadata", "resourceVersion"), text,
+			"must be what the server gave as the object's resourceVersion")})
+	}
+	if store.Revision(revision) != live.Revision {
+		return t.modified()
+	}
+	return nil
+}
+
+// modified is what a write meets that is about an older state.
+func (t *write) modified() error {
+	return apierrors.NewConflict(t.kind.GroupResource(), t.name, fmt.Errorf(
+		"the object has been modified; please apply your changes to the latest version and try again"))
+}
+
+func (t *write) invalid(errs field.ErrorList) error {
+	return apierrors.NewInvalid(t.kind.GVK().GroupKind(), t.name, errs)
+}
+
+// carryOver takes from the stored object what an update may not change and need not say.
+func carryOver(obj, live kinds.Object) {
+	m, old := metadata(obj), metadata(live)
+	for _, name := range []string{"generation", "creationTimestamp", "resourceVersion", "selfLink"} {
+		tree.Move(name, old, m)
+	}
+	if tree.Str(m, "uid") == "" {
+		tree.Move("uid", old, m)
+	}
+	if old["deletionTimestamp"] != nil {
+		m["deletionTimestamp"] = old["deletionTimestamp"]
+	}
+	if m["deletionGracePeriodSeconds"] == nil {
+		tree.Move("deletionGracePeriodSeconds", old, m)
+	}
+}
+
+// bumpGeneration raises the generation if what the object wants has changed.
+func (t *write) bumpGeneration(obj, live kinds.Object) {
+	if t.kind.Generation && t.wantsChanged(obj, live) {
+		m := metadata(obj)
+		m["generation"] = tree.Int(m, "generation") + 1
+	}
+}
+
+func (t *write) wantsChanged(obj, live kinds.Object) bool {
+	same := func(key string) bool {
+		return key == "metadata" || key == "status" && t.kind.Status || tree.Equal(obj[key], live[key])
+	}
+	for key := range obj {
+		if !same(key) {
+			return true
+		}
+	}
+	for key := range live {
+		if _, ok := obj[key]; !ok && !same(key) {
+			return true
+		}
+	}
+	return t.kind.Bumps != nil && t.kind.Bumps(obj, live)
+}
+
+// unchanged says whether a write would leave the stored object as it is. When a field's owner last
+// said the same is no change.
+func unchanged(obj, live kinds.Object) bool {
+	m, old := metadata(obj), metadata(live)
+	entries, before := tree.List(m, "managedFields"), tree.List(old, "managedFields")
+	if !slices.EqualFunc(entries, before, sameButTime) {
+		return false
+	}
+	delete(m, "managedFields")
+	delete(old, "managedFields")
+	same := tree.Equal(obj, live)
+	if entries != nil {
+		m["managedFields"], old["managedFields"] = entries, before
+	}
+	return same
+}
+
+func sameButTime(a, b any) bool {
+	x, _ := a.(map[string]any)
+	y, _ := b.(map[string]any)
+	for _, key := range []string{"manager", "operation", "apiVersion", "subresource", "fieldsV1"} {
+		if !reflect.DeepEqual(x[key], y[key]) {
+			return false
+		}
+	}
+	return true
+}
+
+// objectMeta returns an object's metadata in the form that apimachinery checks. managedFields are
+// left out: they have been made by the server.
+func objectMeta(obj kinds.Object) *metav1.ObjectMeta {
+	m := tree.Map(obj, "metadata")
+	out := &metav1.ObjectMeta{
+		Name: tree.Str(m, "name"), GenerateName: tree.Str(m, "generateName"), Namespace: tree.Str(m, "namespace"),
+		UID: types.UID(tree.Str(m, "uid")), ResourceVersion: "1", Generation: tree.Int(m, "generation"),
+		Labels: tree.StringMap(m, "labels"), Annotations: tree.StringMap(m, "annotations"),
+		Finalizers: tree.Strings(m, "finalizers"),
+	}
+	if at := parseTime(tree.Str(m, "creationTimestamp")); at != nil {
+		out.CreationTimestamp = *at
+	}
+	out.DeletionTimestamp = parseTime(tree.Str(m, "deletionTimestamp"))
+	if grace, ok := m["deletionGracePeriodSeconds"].(int64); ok {
+		out.DeletionGracePeriodSeconds = &grace
+	}
+	for _, ref := range tree.Maps(m, "ownerReferences") {
+		out.OwnerReferences = append(out.OwnerReferences, ownerReference(ref))
+	}
+	return out
+}
+
+func ownerReference(ref map[string]any) metav1.OwnerReference {
+	out := metav1.OwnerReference{
+		APIVersion: tree.Str(ref, "apiVersion"), Kind: tree.Str(ref, "kind"),
+		Name: tree.Str(ref, "name"), UID: types.UID(tree.Str(ref, "uid")),
+	}
+	if v, ok := ref["controller"].(bool); ok {
+		out.Controller = &v
+	}
+	if v, ok := ref["blockOwnerDeletion"].(bool); ok {
+		out.BlockOwnerDeletion = &v
+	}
+	return out
+}
+
+func parseTime(text string) *metav1.Time {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return nil
+	}
+	return &metav1.Time{Time: at.Local()}
+}
+
+// checkMeta returns what is wrong with a new object's metadata.
+func (t *write) checkMeta(obj kinds.Object) field.ErrorList {
+	rule := t.kind.NameRule
+	if rule == nil {
+		rule = validation.NameIsDNSSubdomain
+	}
+	return validation.ValidateObjectMeta(objectMeta(obj), t.kind.Namespaced, rule, field.NewPath("metadata"))
+}
+
+// checkMetaUpdate returns what is wrong with changed metadata, or may not change.
+func checkMetaUpdate(obj, live kinds.Object) field.ErrorList {
+	return validation.ValidateObjectMetaUpdate(objectMeta(obj), objectMeta(live), field.NewPath("metadata"))
+}

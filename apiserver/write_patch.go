@@ -1,0 +1,258 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/mergepatch"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/setpoint-dev/setpoint/kinds"
+	"github.com/setpoint-dev/setpoint/kinds/patch"
+	compiled "github.com/setpoint-dev/setpoint/kinds/schema"
+	"github.com/setpoint-dev/setpoint/kinds/tree"
+	"github.com/setpoint-dev/setpoint/store"
+)
+
+// patch answers PATCH of an object, or of its status.
+func (s *Server) patch(w http.ResponseWriter, r *request) error {
+	p, t, err := s.readPatch(w, r)
+	if err != nil {
+		return err
+	}
+	c := change{next: func(live kinds.Object) (kinds.Object, error) {
+		obj, err := p.apply(t, t.kind.Schema, live)
+		if err != nil {
+			return nil, err
+		}
+		if err := t.settlePatched(obj); err != nil {
+			return nil, err
+		}
+		t.own(live, obj)
+		return obj, nil
+	}}
+	if p.kind == types.ApplyYAMLPatchType {
+		c = s.applyChange(r, t, p)
+	}
+	value, created, err := t.modify(c)
+	if err != nil {
+		return err
+	}
+	return s.respond(w, r, modifiedCode(created), value)
+}
+
+// settlePatched makes what a patch left of an object a whole one again.
+func (t *write) settlePatched(obj kinds.Object) error {
+	if err := t.checkStillKind(obj); err != nil {
+		return err
+	}
+	if err := t.matchNamespace(obj); err != nil {
+		return err
+	}
+	if err := t.matchName(obj); err != nil {
+		return err
+	}
+	t.dedupOwners(obj)
+	t.setDefaults(obj)
+	return nil
+}
+
+// checkStillKind refuses a patch that makes another kind of object.
+func (t *write) checkStillKind(obj kinds.Object) error {
+	gvk := t.kind.GVK()
+	b := body{gvk: gvk}
+	if err := b.checkType(tree.Str(obj, "apiVersion"), tree.Str(obj, "kind")); err != nil {
+		return err
+	}
+	obj["apiVersion"], obj["kind"] = gvk.GroupVersion().String(), gvk.Kind
+	return nil
+}
+
+// requestPatch is a patch as it came: its type, and what it was decoded to.
+type requestPatch struct {
+	kind types.PatchType
+	data []byte // JSON
+
+	ops      patch.Operations // of a JSON patch
+	tree     map[string]any   // of the others
+	findings []string
+	// err is what is wrong with the patch; an object that is not there goes before it.
+	err error
+}
+
+// readPatch reads the body and decodes it as far as it can be without the object.
+// Possible errors: 400, 406, 413, 415, 422.
+func (s *Server) readPatch(w http.ResponseWriter, r *request) (*requestPatch, *write, error) {
+	kind, _, _ := strings.Cut(r.http.Header.Get("Content-Type"), ";")
+	p := &requestPatch{kind: types.PatchType(kind)}
+	switch p.kind {
+	case types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType:
+	default:
+		return nil, nil, withDetails(status(http.StatusUnsupportedMediaType,
+			metav1.StatusReasonUnsupportedMediaType, "415: Unsupported Media Type"))
+	}
+	if _, err := negotiate(r); err != nil {
+		return nil, nil, err
+	}
+	data, err := readBody(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	t, err := s.newWrite(w, r, p.kind)
+	if err != nil {
+		return nil, nil, err
+	}
+	if p.kind == types.ApplyYAMLPatchType {
+		return p, t, p.decodeYAML(data)
+	}
+	if !json.Valid(data) {
+		return nil, nil, apierrors.NewBadRequest("invalid JSON patch")
+	}
+	p.data = data
+	p.decode()
+	return p, t, nil
+}
+
+func (p *requestPatch) decode() {
+	var findings []error
+	if p.kind == types.JSONPatchType {
+		p.ops, findings, p.err = patch.ParseJSON(p.data)
+	} else {
+		findings, p.err = kjson.UnmarshalStrict(p.data, &p.tree)
+	}
+	switch {
+	case errors.Is(p.err, patch.ErrTooLarge):
+		p.err = apierrors.NewRequestEntityTooLargeError(p.err.Error())
+	case p.err != nil && p.kind == types.StrategicMergePatchType:
+		p.err = apierrors.NewBadRequest(p.err.Error())
+	case p.err != nil:
+		p.err = apierrors.NewBadRequest("error decoding patch: " + p.err.Error())
+	}
+	for _, finding := range findings {
+		text := finding.Error()
+		if p.kind == types.JSONPatchType {
+			text = "json patch " + text
+		}
+		p.findings = append(p.findings, text)
+	}
+}
+
+// decodeYAML decodes what is applied. A key that stands twice is a finding.
+func (p *requestPatch) decodeYAML(data []byte) error {
+	text, err := yaml.YAMLToJSON(data)
+	if err != nil {
+		return apierrors.NewBadRequest("error encoding patch: " + strings.TrimPrefix(err.Error(), yamlPrefix))
+	}
+	p.data = text
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &p.tree); err != nil {
+		p.err = apierrors.NewBadRequest("error decoding patch: " + err.Error())
+	}
+	if _, err := yaml.YAMLToJSONStrict(data); err != nil {
+		p.findings = []string{yamlPrefix + strings.TrimPrefix(err.Error(), yamlPrefix)}
+	}
+	return nil
+}
+
+// apply returns what becomes of an object of the schema, as a new canonical tree.
+func (p *requestPatch) apply(t *write, s *compiled.Schema, live kinds.Object) (kinds.Object, error) {
+	if p.err != nil {
+		return nil, p.err
+	}
+	obj, err := p.merge(s, tree.CopyMap(live))
+	if err != nil {
+		return nil, err
+	}
+	forget := saysNobodyOwns(obj)
+	findings, err := s.Conform(obj)
+	if err != nil {
+		return nil, p.invalid(t, s, live, err)
+	}
+	if forget {
+		metadata(obj)["managedFields"] = []any{}
+	}
+	findings = append(p.findings[:len(p.findings):len(p.findings)], findings...)
+	switch {
+	case len(findings) == 0 || t.opts.fieldValidation == metav1.FieldValidationIgnore:
+	case t.opts.fieldValidation == metav1.FieldValidationStrict:
+		return nil, p.invalid(t, s, live, strictError(findings))
+	default:
+		t.warnFindings(findings)
+	}
+	return obj, nil
+}
+
+func (p *requestPatch) merge(s *compiled.Schema, obj kinds.Object) (kinds.Object, error) {
+	var err error
+	switch p.kind {
+	case types.JSONPatchType:
+		obj, err = p.ops.Apply(obj)
+	case types.MergePatchType:
+		obj = patch.Merge(obj, tree.CopyMap(p.tree))
+	default:
+		obj, err = patch.Strategic(obj, tree.CopyMap(p.tree), s.Root())
+	}
+	return obj, patchError(err)
+}
+
+// patchError is what a client sees of a patch that could not be applied.
+func patchError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, patch.ErrTooLarge):
+		return apierrors.NewRequestEntityTooLargeError(err.Error())
+	case errors.Is(err, patch.ErrAmbiguous):
+		return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{
+			field.Forbidden(field.NewPath("patch"), err.Error())})
+	case errors.Is(err, patch.ErrNotApplicable), err == mergepatch.ErrNoListOfLists,
+		err == mergepatch.ErrPatchContentNotMatchRetainKeys:
+		return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "",
+			err.Error(), 0, false)
+	default:
+		return apierrors.NewBadRequest(err.Error())
+	}
+}
+
+// invalid words what is wrong with a patched object, and shows it as upstream does: the object for
+// a JSON or merge patch, the patch for a strategic one.
+func (p *requestPatch) invalid(t *write, s *compiled.Schema, live kinds.Object, err error) error {
+	var shown string
+	if p.kind == types.StrategicMergePatchType {
+		shown = fmt.Sprintf("%+v", p.tree)
+	} else {
+		shown = p.shown(s, live, revisionText(t.base))
+	}
+	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{
+		field.Invalid(field.NewPath("patch"), shown, err.Error())})
+}
+
+// shown is the patched object as text. The library is used for it, and only here, because it leaves
+// what the patch does not touch in its order.
+func (p *requestPatch) shown(s *compiled.Schema, live kinds.Object, revision string) string {
+	var op store.Op
+	op.Value, op.RevisionAt = s.Append(nil, live)
+	text := stamped(op, revision)
+	var err error
+	if p.kind == types.MergePatchType {
+		text, err = jsonpatch.MergePatch(text, p.data)
+	} else {
+		var ops jsonpatch.Patch
+		if ops, err = jsonpatch.DecodePatch(p.data); err == nil {
+			text, err = ops.Apply(text)
+		}
+	}
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}

@@ -1,0 +1,291 @@
+package apiserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/setpoint-dev/setpoint/apiserver/authn"
+	"github.com/setpoint-dev/setpoint/kinds"
+	"github.com/setpoint-dev/setpoint/kinds/patch/managed"
+	"github.com/setpoint-dev/setpoint/kinds/tree"
+	"github.com/setpoint-dev/setpoint/store"
+)
+
+// write is one change of one object on its way into the store. It belongs to one goroutine.
+//
+// Every change walks the same line, whatever began it: the body is decoded, or a patch applied; the
+// defaults are set; who owns which field is recorded; mutators run; what a client may not choose is
+// set, or carried over from the stored object; the result is validated and admitted; and it is
+// committed on the condition that the stored object is still the one that all this was about. If
+// it is not, the line is walked again from there. See insert and replace.
+type write struct {
+	server *Server
+	ctx    context.Context
+	kinds  *kinds.Set
+	kind   *kinds.Kind
+	user   *authn.User
+	verb   string
+	opts   writeOptions
+	// manager owns the fields that the write sets.
+	manager string
+	now     time.Time
+	warn    func(text string)
+
+	subresource     string
+	namespace, name string // name is "" for a create that has not made one yet
+	hooks           *kinds.Strategy
+
+	// Of the attempt under way.
+	base     store.Revision // of the stored object
+	checks   []store.Op     // what else must not have changed
+	reserved []func()       // gives back what was allocated
+}
+
+// newWrite begins a write that a request asks for. Possible errors: 400 and 422 for the query.
+func (s *Server) newWrite(w http.ResponseWriter, r *request, patch types.PatchType) (*write, error) {
+	opts, err := parseWriteOptions(r, patch)
+	if err != nil {
+		return nil, err
+	}
+	return &write{
+		server: s, ctx: r.http.Context(), kinds: r.kinds, kind: r.kind, user: r.user, verb: r.verb,
+		opts: opts, manager: managerOf(r, opts), now: s.clock.Now(), warn: onceEach(w),
+		subresource: r.subresource, namespace: r.namespace, name: r.name, hooks: hooksOf(r.kind, r.subresource),
+	}, nil
+}
+
+// hooksOf returns the strategy under which a subresource, or the object itself, is written.
+func hooksOf(k *kinds.Kind, subresource string) *kinds.Strategy {
+	for i := range k.Subresources {
+		if s := &k.Subresources[i]; s.Name == subresource && s.Strategy != nil {
+			return s.Strategy
+		}
+	}
+	return &k.Strategy
+}
+
+// onceEach sends each warning once, however often the line is walked, and no more than fit.
+func onceEach(w http.ResponseWriter) func(string) {
+	const bytesMax = 4 << 10 // as upstream: more may break a client's header limit
+	sent, bytes := map[string]bool{}, 0
+	return func(text string) {
+		if bytes += len(text); sent[text] || bytes > bytesMax {
+			return
+		}
+		sent[text] = true
+		warn(w, text)
+	}
+}
+
+func (t *write) key() store.Key { return keyOf(t.kind, t.namespace, t.name) }
+
+// load returns the tree of a stored object in the form of the write's kind. It is the caller's.
+func (t *write) load(e *store.Entry) (kinds.Object, error) {
+	return decodeStored(t.kinds, t.kind, e.Value)
+}
+
+// encode returns what is stored of an object: its bytes, where the revision goes, and its memo.
+func (t *write) encode(obj kinds.Object) (op store.Op) {
+	stored := t.kind
+	if at := t.kind.Storage; at != nil {
+		obj = tree.CopyMap(obj)
+		at.ToStored(obj)
+		stored = t.kinds.Kind(schema.GroupVersionKind{Group: at.Group, Version: at.Version, Kind: at.Kind})
+	}
+	value, revisionAt := stored.Schema.Append(make([]byte, 0, encodeHint), obj)
+	return store.Op{
+		Key: t.key(), Value: value, RevisionAt: revisionAt,
+		Memo: newMemo(stored, obj), Origin: t.origin(),
+	}
+}
+
+// encodeHint is the room given to an object's bytes; most fit.
+const encodeHint = 2 << 10
+
+// origin says, for the history, who writes.
+func (t *write) origin() string {
+	b := make([]byte, 0, 128)
+	b = append(b, `{"user":`...)
+	b = appendQuoted(b, t.user.Name)
+	b = append(b, `,"manager":`...)
+	b = appendQuoted(b, t.manager)
+	b = append(b, `,"verb":"`...)
+	b = append(b, t.verb...)
+	if t.subresource != "" {
+		b = append(b, `","subresource":"`...)
+		b = append(b, t.subresource...)
+	}
+	return string(append(b, `"}`...))
+}
+
+func appendQuoted(b []byte, text string) []byte {
+	quoted, _ := json.Marshal(text) // a string always has a form
+	return append(b, quoted...)
+}
+
+// commit stores one change, together with what must not have changed meanwhile. What was allocated
+// stays allocated if it succeeds. Possible errors: *store.ConflictError and what storeError makes.
+func (t *write) commit(op store.Op) (*store.Entry, error) {
+	result, err := t.server.store.Commit(t.ctx, append([]store.Op{op}, t.checks...)...)
+	if err != nil {
+		var conflict *store.ConflictError
+		if errors.As(err, &conflict) {
+			return nil, conflict
+		}
+		return nil, storeError(err)
+	}
+	t.reserved = nil
+	return result.Entries[0], nil
+}
+
+// newest returns the state as of now.
+func (t *write) newest() (store.Snapshot, error) {
+	snap, err := t.server.store.Snapshot(t.ctx)
+	if err != nil {
+		return nil, storeError(err)
+	}
+	return snap, nil
+}
+
+// begin makes ready for an attempt; the returned function gives back what was allocated, unless it
+// was committed.
+func (t *write) begin() (end func()) {
+	t.checks = nil
+	return func() {
+		for _, release := range t.reserved {
+			release()
+		}
+		t.reserved = nil
+	}
+}
+
+// env is what the kind's hooks may ask of the world during an attempt on a state.
+func (t *write) env(snap store.Snapshot) *kinds.Env {
+	return &kinds.Env{
+		Context:      t.ctx,
+		Now:          t.now,
+		Get:          t.reader(snap),
+		AllocateIP:   t.allocateIP,
+		AllocatePort: t.allocatePort,
+	}
+}
+
+// reader reads other objects, in the form in which they are stored.
+func (t *write) reader(snap store.Snapshot) func(group, resource, namespace, name string) kinds.Object {
+	return func(group, resource, namespace, name string) kinds.Object {
+		for _, k := range t.kinds.All() {
+			if k.Group != group || k.Resource != resource {
+				continue
+			}
+			if e := snap.Get(keyOf(k, namespace, name)); e != nil {
+				obj, err := decodeStored(t.kinds, k, e.Value)
+				if err == nil {
+					return obj
+				}
+			}
+		}
+		return nil
+	}
+}
+
+func (t *write) attributes(op Operation, obj, old kinds.Object, snap store.Snapshot) *Attributes {
+	return &Attributes{
+		Operation: op, Kind: t.kind, Subresource: t.subresource, Namespace: t.namespace, Name: t.name,
+		User: t.user, DryRun: t.opts.dryRun, Object: obj, Old: old, Warn: t.warn,
+		Namespaces: func(name string) *store.Entry {
+			e := snap.Get(store.Key{Resource: namespacesResource.Resource, Path: name})
+			if e != nil {
+				t.checks = append(t.checks, store.Op{Key: e.Key, Expect: e.Revision})
+			}
+			return e
+		},
+	}
+}
+
+func (t *write) mutate(a *Attributes) error {
+	for _, m := range t.server.mutators {
+		if err := m.Mutate(t.ctx, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *write) validate(a *Attributes) error {
+	for _, v := range t.server.validators {
+		if err := v.Validate(t.ctx, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setDefaults sets what a client may leave out.
+func (t *write) setDefaults(obj kinds.Object) {
+	t.kind.Schema.Default(obj)
+	if t.hooks.Default != nil {
+		t.hooks.Default(obj)
+	}
+}
+
+// own records in obj which fields the write sets; live is nil for a create.
+func (t *write) own(live, obj kinds.Object) {
+	managed.Update(t.server.managedType(t.kind), live, obj, t.managedWrite())
+}
+
+func (t *write) managedWrite() managed.Write {
+	w := managed.Write{
+		Manager: t.manager, APIVersion: t.kind.GVK().GroupVersion().String(),
+		Subresource: t.subresource, Time: timestamp(t.now), Ignored: t.ignored(),
+	}
+	if t.subresource == "scale" {
+		w.Time = "" // as upstream, which loses it on the way from the scale to the object
+	}
+	return w
+}
+
+// ignored are the fields that the write resets, and that nobody therefore comes to own by it.
+func (t *write) ignored() managed.Ignored {
+	switch {
+	case t.subresource == "status":
+		return managed.Ignored{Fields: []string{"spec"}, Metadata: statusKeepsMetadata}
+	case t.kind.Status && t.subresource == "":
+		return managed.Ignored{Fields: []string{"status"}}
+	}
+	return managed.Ignored{}
+}
+
+// stamped returns encoded bytes with a revision, or without any resourceVersion if it is zero: the
+// answer to a dry run, and the last state of what an update deleted.
+func stamped(op store.Op, revision string) []byte {
+	if op.RevisionAt < 0 {
+		return op.Value
+	}
+	before, after := op.Value[:op.RevisionAt], op.Value[op.RevisionAt:]
+	if revision == "" {
+		const empty = `,"resourceVersion":"`
+		before, after = before[:len(before)-len(empty)], after[1:]
+	}
+	out := make([]byte, 0, len(op.Value)+len(revision))
+	out = append(append(out, before...), revision...)
+	return append(out, after...)
+}
+
+// timestamp spells a time as metadata has it.
+func timestamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+func revisionText(r store.Revision) string { return strconv.FormatInt(int64(r), 10) }
+
+var namespacesResource = schema.GroupResource{Resource: "namespaces"}
+
+func isNamespace(k *kinds.Kind) bool { return k.Group == "" && k.Kind == "Namespace" }
+
+func (t *write) notFound() error { return apierrors.NewNotFound(t.kind.GroupResource(), t.name) }
