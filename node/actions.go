@@ -1,0 +1,208 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/setpoint-dev/setpoint/node/probe"
+)
+
+// stopGraceMin is what is left for a container to end after a preStop hook that
+// took all of the grace.
+const stopGraceMin = 2 * time.Second
+
+// createPod makes the volumes and what the containers share. What it returns is
+// run by the worker's goroutine.
+func (w *worker) createPod(ctx context.Context, pod *corev1.Pod) func() {
+	err := w.agent.volumes.prepare(ctx, w.sources(pod, nil))
+	if err == nil {
+		_, err = w.agent.Runtime.CreatePod(ctx, PodConfig{
+			UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, HostNetwork: pod.Spec.HostNetwork,
+		})
+		if err == nil {
+			return nil
+		}
+		w.event(pod, "", corev1.EventTypeWarning, "FailedCreatePodSandBox", err.Error())
+	} else {
+		w.event(pod, "", corev1.EventTypeWarning, "FailedMount", err.Error())
+	}
+	return func() { w.machine.CreateFailed(err.Error(), w.agent.Clock.Now()) }
+}
+
+// start starts an instance and runs its postStart hook.
+func (w *worker) start(ctx context.Context, pod *corev1.Pod, state *PodState, a Action) func() {
+	c := containerNamed(pod, a.Container)
+	config, err := w.config(ctx, pod, state, c, a.ID)
+	if err == nil {
+		err = w.agent.Runtime.StartContainer(ctx, config)
+	}
+	if err != nil {
+		reason := ReasonRunContainerError
+		var start *StartError
+		if errors.As(err, &start) {
+			reason = start.Reason
+		}
+		w.event(pod, c.Name, corev1.EventTypeWarning, "Failed", "Error: "+err.Error())
+		return func() { w.machine.StartFailed(c.Name, reason, err.Error(), w.agent.Clock.Now()) }
+	}
+	w.event(pod, c.Name, corev1.EventTypeNormal, "Created", "Container created")
+	if instance, ok := w.instance(ctx, a.ID); ok && instance.Reason == ReasonStartError {
+		w.event(pod, c.Name, corev1.EventTypeWarning, "Failed", "Error: "+instance.Message)
+		return nil
+	}
+	w.event(pod, c.Name, corev1.EventTypeNormal, "Started", "Container started")
+	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
+		return nil
+	}
+	if err := w.hook(ctx, c.Lifecycle.PostStart, c, a.ID, state); err != nil && ctx.Err() == nil {
+		w.event(pod, c.Name, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed: "+err.Error())
+		a.Grace, a.Message = w.grace(pod), "FailedPostStartHook"
+		w.stop(ctx, pod, state, a, false)
+	}
+	return nil
+}
+
+func (w *worker) grace(pod *corev1.Pod) time.Duration {
+	return (&step{Input: Input{Pod: pod}}).grace()
+}
+
+// instance asks the runtime about one instance.
+func (w *worker) instance(ctx context.Context, id ContainerID) (ContainerState, bool) {
+	states, err := w.agent.Runtime.Pods(ctx, id.Pod)
+	if err != nil || len(states) == 0 {
+		return ContainerState{}, false
+	}
+	for _, c := range states[0].Containers {
+		if c.ID == id {
+			return c, true
+		}
+	}
+	return ContainerState{}, false
+}
+
+// config resolves everything a container refers to. Its errors are
+// CreateContainerConfigErrors: they wait for somebody to mend something.
+func (w *worker) config(ctx context.Context, pod *corev1.Pod, state *PodState, c *corev1.Container, id ContainerID) (ContainerConfig, error) {
+	env, err := w.sources(pod, state).environment(ctx, c)
+	if err != nil {
+		return ContainerConfig{}, &StartError{Reason: ReasonCreateConfigError, Message: err.Error()}
+	}
+	mounts, err := w.agent.volumes.mounts(pod, c, env.values)
+	if err != nil {
+		return ContainerConfig{}, &StartError{Reason: ReasonCreateConfigError, Message: err.Error()}
+	}
+	config := ContainerConfig{
+		ID: id, Image: c.Image, Env: env.list(), Mounts: mounts, WorkingDir: c.WorkingDir,
+		MemoryMax:   c.Resources.Limits.Memory().Value(),
+		CPUMilli:    c.Resources.Requests.Cpu().MilliValue(),
+		CPUMilliMax: c.Resources.Limits.Cpu().MilliValue(),
+	}
+	// Arguments alone go to the image's program, which only some runtimes have.
+	if len(c.Command) > 0 {
+		config.Command = append(expandAll(c.Command, env.values), expandAll(c.Args, env.values)...)
+	}
+	return config, setUser(&config, pod.Spec.SecurityContext, c.SecurityContext)
+}
+
+// setUser says who the container runs as: its own context before the pod's.
+func setUser(config *ContainerConfig, p *corev1.PodSecurityContext, c *corev1.SecurityContext) error {
+	nonRoot := false
+	if p != nil {
+		config.User, config.Group, config.Groups = p.RunAsUser, p.RunAsGroup, p.SupplementalGroups
+		nonRoot = isTrue(p.RunAsNonRoot)
+		if p.FSGroup != nil {
+			config.Groups = append(config.Groups[:len(config.Groups):len(config.Groups)], *p.FSGroup)
+		}
+	}
+	if c != nil {
+		if c.RunAsUser != nil {
+			config.User = c.RunAsUser
+		}
+		if c.RunAsGroup != nil {
+			config.Group = c.RunAsGroup
+		}
+		if c.RunAsNonRoot != nil {
+			nonRoot = *c.RunAsNonRoot
+		}
+	}
+	root := config.User != nil && *config.User == 0 || config.User == nil && os.Getuid() == 0
+	if nonRoot && root {
+		return &StartError{
+			Reason:  ReasonCreateConfigError,
+			Message: "container has runAsNonRoot and would run as root: set runAsUser",
+		}
+	}
+	return nil
+}
+
+// stop runs the preStop hook of an instance, unless that was done, and ends it.
+func (w *worker) stop(ctx context.Context, pod *corev1.Pod, state *PodState, a Action, again bool) {
+	c := containerNamed(pod, a.Container)
+	deadline := w.agent.Clock.Now().Add(a.Grace)
+	if !again {
+		w.event(pod, c.Name, corev1.EventTypeNormal, "Killing", killing(c.Name, a.Message))
+		if c.Lifecycle != nil && c.Lifecycle.PreStop != nil && a.Grace > 0 {
+			hookCtx, cancel := context.WithTimeout(ctx, a.Grace)
+			err := w.hook(hookCtx, c.Lifecycle.PreStop, c, a.ID, state)
+			cancel()
+			if err != nil && ctx.Err() == nil {
+				w.event(pod, c.Name, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed: "+err.Error())
+			}
+			a.Grace = max(stopGraceMin, deadline.Sub(w.agent.Clock.Now()))
+		}
+	}
+	w.untilDone(ctx, "stopping container "+c.Name, func() error {
+		err := w.agent.Runtime.StopContainer(ctx, a.ID, a.Grace)
+		a.Grace = 0
+		return err
+	})
+}
+
+// killing is the message of an event, as a kubelet words it.
+func killing(container, why string) string {
+	if strings.HasPrefix(why, "Container ") {
+		return why
+	}
+	return "Stopping container " + container
+}
+
+// hook runs a lifecycle handler.
+func (w *worker) hook(ctx context.Context, h *corev1.LifecycleHandler, c *corev1.Container, id ContainerID, state *PodState) error {
+	if h.Sleep != nil {
+		return w.agent.sleep(ctx, time.Duration(h.Sleep.Seconds)*time.Second)
+	}
+	handler := &corev1.ProbeHandler{Exec: h.Exec, HTTPGet: h.HTTPGet, TCPSocket: h.TCPSocket}
+	if err := probe.Check(ctx, handler, w.target(c, id, state)); err != nil {
+		return fmt.Errorf("%w", err)
+	}
+	return nil
+}
+
+// target is what the probes and hooks of an instance ask.
+func (w *worker) target(c *corev1.Container, id ContainerID, state *PodState) probe.Target {
+	ip := w.agent.Address
+	if state != nil && state.IP != "" {
+		ip = state.IP
+	}
+	return probe.Target{
+		IP: ip, Ports: c.Ports,
+		Exec: func(ctx context.Context, command []string) (int, []byte, error) {
+			result, err := w.agent.Runtime.Exec(ctx, id, command)
+			return result.ExitCode, result.Output, err
+		},
+	}
+}
+
+func ignoreGone(err error) error {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // gone, or another pod by the same name
+	}
+	return err
+}

@@ -1,0 +1,178 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/setpoint-dev/setpoint/node/probe"
+)
+
+// prober runs the probes of one instance and keeps what they say.
+type prober struct {
+	worker    *worker
+	pod       *corev1.Pod
+	container *corev1.Container
+	target    probe.Target
+	startedAt time.Time
+	cancel    context.CancelFunc
+
+	mu     sync.Mutex
+	health Health
+}
+
+// superviseProbers starts the probers of instances that run and ends the others.
+func (w *worker) superviseProbers(ctx context.Context, pod *corev1.Pod, state *PodState) {
+	running := map[ContainerID]bool{}
+	if state != nil {
+		for _, c := range state.Containers {
+			spec := containerNamed(pod, c.ID.Name)
+			if !c.Running || spec == nil {
+				continue
+			}
+			running[c.ID] = true
+			if w.probers[c.ID] == nil {
+				w.probers[c.ID] = w.startProber(ctx, pod, spec, c, state)
+			}
+		}
+	}
+	for id, p := range w.probers {
+		if !running[id] {
+			p.cancel()
+			delete(w.probers, id)
+		}
+	}
+}
+
+func (w *worker) health() map[ContainerID]Health {
+	health := make(map[ContainerID]Health, len(w.probers))
+	for id, p := range w.probers {
+		p.mu.Lock()
+		health[id] = p.health
+		p.mu.Unlock()
+	}
+	return health
+}
+
+func (w *worker) startProber(ctx context.Context, pod *corev1.Pod, c *corev1.Container, instance ContainerState, state *PodState) *prober {
+	ctx, cancel := context.WithCancel(ctx)
+	p := &prober{
+		worker: w, pod: pod, container: c, cancel: cancel,
+		target: w.target(c, instance.ID, state), startedAt: instance.StartedAt,
+		health: Health{
+			Started: c.StartupProbe == nil,
+			Ready:   c.ReadinessProbe == nil,
+		},
+	}
+	// An agent that was restarted takes a pod to be as ready as it was last
+	// known to be, until its probe says otherwise.
+	if known := statusOf(&pod.Status, c.Name); known != nil && known.ContainerID == containerURL(instance.ID) {
+		p.health.Started = p.health.Started || known.Started != nil && *known.Started
+		p.health.Ready = p.health.Ready || known.Ready
+	}
+	if c.StartupProbe != nil || c.ReadinessProbe != nil || c.LivenessProbe != nil {
+		w.tasks.Go(func() { p.run(ctx) })
+	}
+	return p
+}
+
+func statusOf(status *corev1.PodStatus, container string) *corev1.ContainerStatus {
+	for _, list := range [][]corev1.ContainerStatus{status.ContainerStatuses, status.InitContainerStatuses} {
+		for i := range list {
+			if list[i].Name == container {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}
+
+// run waits for the start-up probe and then runs the other two side by side.
+func (p *prober) run(ctx context.Context) {
+	p.mu.Lock()
+	started := p.health.Started
+	p.mu.Unlock()
+	if !started {
+		up := false
+		p.loop(ctx, "Startup", p.container.StartupProbe, false, func(ok bool) (done bool) {
+			up = ok
+			if ok {
+				p.update(func(h *Health) { h.Started = true })
+			} else {
+				p.fail("startup")
+			}
+			return true
+		})
+		if !up {
+			return
+		}
+	}
+	var both sync.WaitGroup
+	if probe := p.container.ReadinessProbe; probe != nil {
+		both.Go(func() {
+			p.loop(ctx, "Readiness", probe, false, func(ok bool) bool {
+				p.update(func(h *Health) { h.Ready = ok })
+				return false
+			})
+		})
+	}
+	if probe := p.container.LivenessProbe; probe != nil {
+		both.Go(func() {
+			p.loop(ctx, "Liveness", probe, true, func(ok bool) bool {
+				if !ok {
+					p.fail("liveness")
+				}
+				return !ok
+			})
+		})
+	}
+	both.Wait()
+}
+
+func (p *prober) fail(kind string) {
+	p.update(func(h *Health) {
+		h.Failed = fmt.Sprintf("Container %s failed %s probe, will be restarted", p.container.Name, kind)
+	})
+}
+
+// update changes the health, and wakes the worker if that made a difference.
+func (p *prober) update(change func(*Health)) {
+	p.mu.Lock()
+	before := p.health
+	change(&p.health)
+	changed := p.health != before
+	p.mu.Unlock()
+	if changed {
+		p.worker.wakeUp()
+	}
+}
+
+// loop asks again and again, and reports each result that enough answers in a
+// row have made, until ctx ends or report says that it is done.
+func (p *prober) loop(ctx context.Context, kind string, spec *corev1.Probe, initial bool, report func(ok bool) (done bool)) {
+	clock := p.worker.agent.Clock
+	tracker := probe.NewTracker(spec, initial)
+	wait := p.startedAt.Add(probe.Delay(spec)).Sub(clock.Now())
+	for {
+		if p.worker.agent.sleep(ctx, max(0, wait)) != nil {
+			return
+		}
+		askCtx, cancel := context.WithTimeout(ctx, probe.Timeout(spec))
+		err := probe.Check(askCtx, &spec.ProbeHandler, p.target)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			p.worker.event(p.pod, p.container.Name, corev1.EventTypeWarning, "Unhealthy",
+				fmt.Sprintf("%s probe failed: %v", kind, err))
+		}
+		if ok, complete := tracker.Observe(err == nil); complete && report(ok) {
+			return
+		}
+		wait = probe.Period(spec)
+	}
+}
