@@ -58,6 +58,8 @@ type Event struct {
 	Type  EventType
 	Entry *Entry
 	Prev  *Entry
+	// Origin is that of the Op.
+	Origin string
 	// Memo is a slot for the framed form of the event, shared by all its watchers.
 	Memo Memo
 }
