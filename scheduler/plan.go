@@ -1,0 +1,197 @@
+package scheduler
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+
+	schedulingcorev1 "k8s.io/component-helpers/scheduling/corev1"
+)
+
+// decision is where a pod goes, or why it goes nowhere.
+type decision struct {
+	node    string         // "" for nowhere
+	nodes   int            // how many there are
+	reasons map[string]int // how many nodes were refused for it
+}
+
+// message says why a pod has no node, in the words that users of Kubernetes know.
+func (d decision) message() string {
+	if d.nodes == 0 {
+		return "no nodes available to schedule pods"
+	}
+	parts := make([]string, 0, len(d.reasons))
+	for reason, n := range d.reasons {
+		parts = append(parts, fmt.Sprintf("%d %s", n, reason))
+	}
+	slices.Sort(parts)
+	return fmt.Sprintf("0/%d nodes are available: %s.", d.nodes, strings.Join(parts, ", "))
+}
+
+// Why a node is refused.
+const (
+	notSelected    = "node(s) didn't match Pod's node affinity/selector"
+	untolerated    = "node(s) had untolerated taint(s)"
+	cordoned       = "node(s) were unschedulable"
+	portsTaken     = "node(s) didn't have free ports for the requested pod ports"
+	apartFrom      = "node(s) didn't match pod anti-affinity rules"
+	awayFrom       = "node(s) didn't match pod affinity rules"
+	keptAwayBy     = "node(s) didn't satisfy existing pods anti-affinity rules"
+	spreadUnevenly = "node(s) didn't match pod topology spread constraints"
+)
+
+// place chooses a node for a pod among those that can take it: the one that keeps pods of one
+// controller apart and the machines evenly loaded. With nothing to choose between, the first name
+// wins, so that the same state gives the same answer.
+func place(pod *corev1.Pod, nodes map[string]*nodeInfo, labels labelsOf) decision {
+	d := decision{reasons: map[string]int{}}
+	w := newWant(pod, nodes, labels)
+	best, bestScore := "", -1.0
+	for _, name := range slices.Sorted(maps.Keys(nodes)) {
+		n := nodes[name]
+		if n.node == nil {
+			continue
+		}
+		d.nodes++
+		if reasons := w.refusals(n); len(reasons) > 0 {
+			for _, reason := range reasons {
+				d.reasons[reason]++
+			}
+			continue
+		}
+		if score := w.score(n); score > bestScore {
+			best, bestScore = name, score
+		}
+	}
+	d.node = best
+	return d
+}
+
+// want is a pod's side of the decision, computed once for all nodes.
+type want struct {
+	pod       *corev1.Pod
+	asks      resources
+	ports     []hostPort
+	required  nodeaffinity.RequiredNodeAffinity
+	preferred *nodeaffinity.PreferredSchedulingTerms
+	apart     topology
+	owner     *metav1.OwnerReference
+}
+
+func newWant(pod *corev1.Pod, nodes map[string]*nodeInfo, labels labelsOf) *want {
+	w := &want{
+		pod:      pod,
+		asks:     asksOf(pod),
+		ports:    hostPorts(pod),
+		required: nodeaffinity.GetRequiredNodeAffinity(pod),
+		owner:    metav1.GetControllerOfNoCopy(pod),
+	}
+	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
+		// A term that can't be parsed was refused by validation.
+		w.preferred, _ = nodeaffinity.NewPreferredSchedulingTerms(
+			a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+	w.apart = newTopology(w, nodes, labels)
+	return w
+}
+
+// refusals are the reasons that a node can't take the pod. A node is refused for what it is before
+// it is asked what it has left, so that a message does not count a machine twice.
+func (w *want) refusals(n *nodeInfo) []string {
+	if n.node.Spec.Unschedulable && !w.tolerates(&corev1.Taint{
+		Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule,
+	}) {
+		return []string{cordoned}
+	}
+	if ok, err := w.required.Match(n.node); err != nil || !ok {
+		return []string{notSelected}
+	}
+	for i := range n.node.Spec.Taints {
+		taint := &n.node.Spec.Taints[i]
+		if taint.Effect != corev1.TaintEffectPreferNoSchedule && !w.tolerates(taint) {
+			return []string{untolerated}
+		}
+	}
+	for _, p := range n.pods {
+		for _, taken := range p.ports {
+			if slices.ContainsFunc(w.ports, taken.collides) {
+				return []string{portsTaken}
+			}
+		}
+	}
+	if lacking := n.free.lacking(w.asks); len(lacking) > 0 {
+		return lacking
+	}
+	if reason := w.apart.refuses(n.node); reason != "" {
+		return []string{reason}
+	}
+	return nil
+}
+
+func (w *want) tolerates(taint *corev1.Taint) bool {
+	return schedulingcorev1.TolerationsTolerateTaint(klog.Logger{}, w.pod.Spec.Tolerations, taint, true)
+}
+
+// What counts for how much in a score, each part being between 0 and 1. Keeping the copies of one
+// thing apart comes first: that is what several machines are for.
+const (
+	weightSpread    = 4
+	weightPreferred = 2
+	weightTaint     = 2
+	weightFree      = 1
+)
+
+func (w *want) score(n *nodeInfo) float64 {
+	siblings := 0
+	for _, p := range n.pods {
+		if o := metav1.GetControllerOfNoCopy(p.pod); o != nil && w.owner != nil && o.UID == w.owner.UID {
+			siblings++
+		}
+	}
+	score := weightSpread / float64(1+siblings)
+	score += weightFree * (share(n.free.cpu-scored(w.asks.cpu, cpuUnasked), n.size.cpu) +
+		share(n.free.memory-scored(w.asks.memory, memoryUnasked), n.size.memory) +
+		share(n.free.pods-1, n.size.pods)) / 3
+	if w.preferred != nil {
+		score += weightPreferred * share(w.preferred.Score(n.node), w.preferredMax())
+	}
+	unwanted := 0
+	for i := range n.node.Spec.Taints {
+		taint := &n.node.Spec.Taints[i]
+		if taint.Effect == corev1.TaintEffectPreferNoSchedule && !w.tolerates(taint) {
+			unwanted++
+		}
+	}
+	return score + weightTaint/float64(1+unwanted)
+}
+
+// A pod that asks for nothing uses something: what it is counted for when nodes are compared, a
+// tenth of a CPU and 200 MiB, as Kubernetes' scheduler counts it.
+const (
+	cpuUnasked    = 100
+	memoryUnasked = 200 << 20
+)
+
+func scored(asked, unasked int64) int64 { return cmp.Or(asked, unasked) }
+
+func (w *want) preferredMax() (sum int64) {
+	for _, term := range w.pod.Spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+		sum += int64(term.Weight)
+	}
+	return sum
+}
+
+// share is a part of a whole, between 0 and 1.
+func share(part, whole int64) float64 {
+	if whole <= 0 {
+		return 0
+	}
+	return min(1, max(0, float64(part)/float64(whole)))
+}

@@ -1,0 +1,155 @@
+// Package scheduler gives pods a node.
+//
+// It is a controller like any other; its work is "pods without a node get one". What it knows of
+// nodes and placed pods is a ledger that events feed; each decision is a pure function of the
+// ledger and the pod (place in plan.go); acting on it is a write of a binding. Pods that can't be
+// placed say why in their condition PodScheduled and in an event, and are looked at again when
+// something changes that may help, each with a back-off of its own.
+//
+// Pods that name another scheduler, or have scheduling gates, are left alone. One worker decides:
+// a decision takes microseconds, and deciding one at a time is what keeps two pods from being
+// given the same place.
+package scheduler
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Reconciler places one pod at a time. It is to be called by one goroutine; the ledger and the
+// waiting room take events from others.
+type Reconciler struct {
+	client client.Client
+	live   client.Reader
+	clock  clock.PassiveClock
+	events events.EventRecorder
+	name   string
+
+	ledger  *ledger
+	waiting *waiting
+}
+
+func newReconciler(c client.Client, live client.Reader, clk clock.PassiveClock, rec events.EventRecorder, name string) *Reconciler {
+	return &Reconciler{client: c, live: live, clock: clk, events: rec, name: name, ledger: newLedger(), waiting: newWaiting()}
+}
+
+// Reconcile places the pod that the request names, if it needs a place.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	pod := &corev1.Pod{}
+	if err := r.client.Get(ctx, req.NamespacedName, pod); err != nil {
+		r.waiting.leave(req.NamespacedName)
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if !r.needsPlace(pod) {
+		r.waiting.leave(req.NamespacedName)
+		return reconcile.Result{}, nil
+	}
+	if wait := r.waiting.remaining(req.NamespacedName, pod.UID, r.clock.Now()); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	d := r.ledger.place(pod, r.namespaceLabels(ctx))
+	if d.node == "" {
+		r.waiting.enter(req.NamespacedName, pod.UID, r.clock.Now())
+		return reconcile.Result{}, r.refuse(ctx, pod, d.message())
+	}
+	if err := r.bind(ctx, pod, d.node); err != nil {
+		return reconcile.Result{}, err
+	}
+	r.waiting.leave(req.NamespacedName)
+	return reconcile.Result{}, nil
+}
+
+func (r *Reconciler) needsPlace(pod *corev1.Pod) bool {
+	return pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil && pod.Spec.SchedulerName == r.name &&
+		len(pod.Spec.SchedulingGates) == 0 && !terminal(pod)
+}
+
+// bind writes the binding. If the answer is an error the server is asked what is true: a write that
+// timed out may have happened, and a pod is never given away twice.
+func (r *Reconciler) bind(ctx context.Context, pod *corev1.Pod, node string) error {
+	r.ledger.assume(pod, node)
+	err := r.client.SubResource("binding").Create(ctx, pod, &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: node},
+	})
+	if err != nil {
+		return r.afterFailedBind(ctx, pod, err)
+	}
+	r.events.Eventf(pod, nil, corev1.EventTypeNormal, "Scheduled", "Binding",
+		"Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, node)
+	return nil
+}
+
+// afterFailedBind returns nil if there is nothing left to do, and the error if the pod still needs a
+// place.
+func (r *Reconciler) afterFailedBind(ctx context.Context, pod *corev1.Pod, failure error) error {
+	now := &corev1.Pod{}
+	err := r.live.Get(ctx, client.ObjectKeyFromObject(pod), now)
+	switch {
+	case apierrors.IsNotFound(err) || (err == nil && now.UID != pod.UID):
+		r.ledger.dropPod(pod.UID)
+		return nil
+	case err != nil:
+		// Nobody knows. The assumption stays, so that the place is not given to another pod; the next
+		// try binds to the same node, or finds out.
+		return failure
+	case now.Spec.NodeName != "":
+		r.ledger.setPod(now)
+		return nil
+	default:
+		r.ledger.forget(pod.UID)
+		return failure
+	}
+}
+
+// refuse tells the pod why it has no node, if it has not been told the same before.
+func (r *Reconciler) refuse(ctx context.Context, pod *corev1.Pod, message string) error {
+	changed := pod.DeepCopy()
+	if !setUnscheduled(changed, message, metav1.NewTime(r.clock.Now())) {
+		return nil
+	}
+	r.events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", message)
+	err := r.client.Status().Patch(ctx, changed, client.StrategicMergeFrom(pod))
+	return client.IgnoreNotFound(err)
+}
+
+// setUnscheduled sets the condition and says whether that changed anything.
+func setUnscheduled(pod *corev1.Pod, message string, now metav1.Time) bool {
+	condition := corev1.PodCondition{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
+		Reason: corev1.PodReasonUnschedulable, Message: message, LastTransitionTime: now,
+	}
+	for i := range pod.Status.Conditions {
+		old := &pod.Status.Conditions[i]
+		if old.Type != condition.Type {
+			continue
+		}
+		if old.Status == condition.Status {
+			condition.LastTransitionTime = old.LastTransitionTime
+		}
+		changed := old.Status != condition.Status || old.Reason != condition.Reason || old.Message != condition.Message
+		*old = condition
+		return changed
+	}
+	pod.Status.Conditions = append(pod.Status.Conditions, condition)
+	return true
+}
+
+func (r *Reconciler) namespaceLabels(ctx context.Context) labelsOf {
+	return func(name string) labels.Set {
+		ns := &corev1.Namespace{}
+		if err := r.client.Get(ctx, types.NamespacedName{Name: name}, ns); err != nil {
+			return nil
+		}
+		return ns.Labels
+	}
+}
