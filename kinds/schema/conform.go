@@ -24,6 +24,7 @@ type conformer struct {
 
 func (c *conformer) object(t *Type, m map[string]any) {
 	var few [32]string
+	c.push(step{owner: t, index: nowhere})
 	for _, key := range sortedKeys(m, few[:0]) {
 		i := t.find(key)
 		if i < 0 {
@@ -34,15 +35,15 @@ func (c *conformer) object(t *Type, m map[string]any) {
 			continue
 		}
 		f := &t.Fields[i]
-		c.push(step{owner: t, index: i})
+		c.at(i)
 		v := c.value(f.Type, f.Pointer, m[key])
-		c.pop()
 		if f.omits(v) {
 			delete(m, key)
 		} else {
 			m[key] = v
 		}
 	}
+	c.pop()
 	t.fill(m)
 }
 
@@ -78,34 +79,35 @@ func (c *conformer) value(t *Type, nullable bool, v any) any {
 		}
 	case Int32, Int64:
 		if isNumeric(v) {
-			return c.integer(t, false, v)
+			return c.integer(t, soft, v)
 		}
 	default:
 		return c.special(t, v)
 	}
-	c.mismatch(false, foundValue(v), t.GoName)
+	c.mismatch(soft, foundValue(v), t.GoName)
 	return nil
 }
 
 func (c *conformer) dictionary(t *Type, m map[string]any) {
 	var few [16]string
+	c.push(step{index: nowhere})
 	for _, key := range sortedKeys(m, few[:0]) {
-		c.push(step{key: key})
+		c.atKey(key)
 		m[key] = c.value(t.Elem, t.NullableElem, m[key])
-		c.pop()
 	}
+	c.pop()
 }
 
 func (c *conformer) list(t *Type, list []any) {
 	c.push(step{item: true})
 	for i, v := range list {
-		c.steps[len(c.steps)-1].index = i
+		c.at(i)
 		list[i] = c.value(t.Elem, t.NullableElem, v)
 	}
 	c.pop()
 }
 
-func (c *conformer) integer(t *Type, hard bool, v any) any {
+func (c *conformer) integer(t *Type, g gravity, v any) any {
 	n, ok := v.(int64)
 	if ok && (t.Kind == Int64 || n == int64(int32(n))) {
 		return n
@@ -114,7 +116,7 @@ func (c *conformer) integer(t *Type, hard bool, v any) any {
 	if t.Kind == IntOrString {
 		goType = "int32"
 	}
-	c.mismatch(hard, "number "+numberText(v), goType)
+	c.mismatch(g, "number "+numberText(v), goType)
 	return nil
 }
 
@@ -123,12 +125,12 @@ func (c *conformer) special(t *Type, v any) any {
 	switch t.Kind {
 	case Bytes:
 		if !isText {
-			c.mismatch(false, foundValue(v), t.GoName)
+			c.mismatch(soft, foundValue(v), t.GoName)
 			return nil
 		}
 		var err error
 		if text, c.scratch, err = canonicalBase64(text, c.scratch); err != nil {
-			c.fail(false, err.Error())
+			c.fail(soft, err.Error())
 		}
 		return text
 	case Quantity:
@@ -137,7 +139,7 @@ func (c *conformer) special(t *Type, v any) any {
 		}
 		q, err := canonicalQuantity(text)
 		if err != nil {
-			c.fail(true, err.Error())
+			c.fail(hard, err.Error())
 		}
 		return q
 	case IntOrString:
@@ -145,18 +147,18 @@ func (c *conformer) special(t *Type, v any) any {
 		case isText:
 			return text
 		case isNumeric(v):
-			return c.integer(t, true, v)
+			return c.integer(t, hard, v)
 		}
-		c.mismatch(true, foundValue(v), "int32")
+		c.mismatch(hard, foundValue(v), "int32")
 	case Time, MicroTime:
 		if isText {
 			at, err := canonicalTime(t.Kind, text)
 			if err != nil {
-				c.fail(true, err.Error())
+				c.fail(hard, err.Error())
 			}
 			return at
 		}
-		c.mismatch(true, foundValue(v), "string")
+		c.mismatch(hard, foundValue(v), "string")
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package schema
 import (
 	"strconv"
 	"strings"
+	"sync"
 
 	kjson "sigs.k8s.io/json"
 )
@@ -13,12 +14,10 @@ import (
 // Where a field stands twice, the second value is read into the first, as decoding into a Go type
 // does: structs and maps are merged, the rest is replaced.
 func (s *Schema) DecodeJSON(data []byte) (Decoded, error) {
-	d := decoder{scanner: scanner{src: string(data)}}
+	d := newDecoder(string(data))
+	defer d.free()
 	root := d.root(s.root)
-	if d.space() != 0 || d.pos < len(d.src) {
-		d.bad = true
-	}
-	if d.bad {
+	if !d.atEnd() {
 		return Decoded{}, syntaxError(data)
 	}
 	if err := d.err(); err != nil {
@@ -26,6 +25,26 @@ func (s *Schema) DecodeJSON(data []byte) (Decoded, error) {
 	}
 	return Decoded{Object: root, Findings: d.findings}, nil
 }
+
+var decoders = sync.Pool{New: func() any { return new(decoder) }}
+
+func newDecoder(src string) *decoder {
+	d := decoders.Get().(*decoder)
+	d.src = src
+	return d
+}
+
+// free gives the decoder's scratch space to the next one, holding on to nothing of the object.
+func (d *decoder) free() {
+	if d.stack.reset() {
+		clear(d.steps[:cap(d.steps)])
+		*d = decoder{stack: d.stack, report: report{steps: d.steps[:0]}, scanner: scanner{scratch: d.scratch}}
+		decoders.Put(d)
+	}
+}
+
+// atEnd says that the text was JSON and nothing follows.
+func (d *decoder) atEnd() bool { return d.space() == 0 && d.pos == len(d.src) && !d.bad }
 
 // syntaxError asks upstream's reader for the words.
 func syntaxError(data []byte) error {
@@ -45,16 +64,7 @@ func (*skipped) UnmarshalJSON([]byte) error { return nil }
 type decoder struct {
 	scanner
 	report
-	entries []entry // of all objects under way, the innermost last
-	items   []any   // of all lists under way
-	scratch []byte
-}
-
-// entry is a field of an object under way, or with field < 0 a key.
-type entry struct {
-	key   string
-	field int
-	value any
+	stack
 }
 
 func (d *decoder) root(t *Type) map[string]any {
@@ -65,9 +75,8 @@ func (d *decoder) root(t *Type) map[string]any {
 		d.literal("null")
 		return t.zero().(map[string]any)
 	default:
-		d.mismatch(true, found(c), headType)
+		d.mismatch(head, found(c), headType)
 		d.skip()
-		d.hard.Head = true
 		return nil
 	}
 }
@@ -108,14 +117,14 @@ func (d *decoder) value(t *Type, nullable bool, prev any) any {
 		}
 	case Int32, Int64:
 		if isNumber(c) {
-			return d.integer(t, false)
+			return d.integer(t, soft)
 		}
 	case Any:
 		return d.tree(false)
 	default:
 		return d.special(t, c)
 	}
-	d.mismatch(false, found(c), t.GoName)
+	d.mismatch(soft, found(c), t.GoName)
 	d.skip()
 	return nil
 }
@@ -136,7 +145,7 @@ func null(t *Type, nullable bool, prev any) any {
 	return t.zero()
 }
 
-func (d *decoder) integer(t *Type, hard bool) any {
+func (d *decoder) integer(t *Type, g gravity) any {
 	bits := 64
 	if t.Kind != Int64 {
 		bits = 32
@@ -148,7 +157,7 @@ func (d *decoder) integer(t *Type, hard bool) any {
 		if t.Kind == IntOrString {
 			goType = "int32"
 		}
-		d.mismatch(hard, "number "+text, goType)
+		d.mismatch(g, "number "+text, goType)
 	}
 	return n
 }
@@ -165,7 +174,7 @@ func (d *decoder) special(t *Type, c byte) any {
 		}
 		q, err := canonicalQuantity(strings.TrimSpace(text))
 		if err != nil {
-			d.fail(true, err.Error())
+			d.fail(hard, err.Error())
 		}
 		return q
 	case IntOrString:
@@ -173,14 +182,14 @@ func (d *decoder) special(t *Type, c byte) any {
 		case c == '"':
 			return d.string()
 		case isNumber(c):
-			return d.integer(t, true)
+			return d.integer(t, hard)
 		}
-		d.mismatch(true, found(c), "int32")
+		d.mismatch(hard, found(c), "int32")
 	case Time, MicroTime:
 		if c == '"' {
 			return d.time(t, d.string())
 		}
-		d.mismatch(true, found(c), "string")
+		d.mismatch(hard, found(c), "string")
 	}
 	d.skip()
 	return nil
@@ -189,7 +198,7 @@ func (d *decoder) special(t *Type, c byte) any {
 func (d *decoder) time(t *Type, text string) any {
 	v, err := canonicalTime(t.Kind, text)
 	if err != nil {
-		d.fail(true, err.Error())
+		d.fail(hard, err.Error())
 	}
 	return v
 }
@@ -203,13 +212,13 @@ func (d *decoder) bytes(t *Type, c byte) any {
 		var err error
 		v, d.scratch, err = canonicalBase64(text, d.scratch)
 		if err != nil {
-			d.fail(false, err.Error())
+			d.fail(soft, err.Error())
 		}
 		return v
 	case '[':
 		return d.byteArray()
 	}
-	d.mismatch(false, found(c), t.GoName)
+	d.mismatch(soft, found(c), t.GoName)
 	d.skip()
 	return nil
 }
@@ -223,9 +232,9 @@ func (d *decoder) byteArray() any {
 		n, err := strconv.ParseUint(text, 10, 8)
 		switch {
 		case isNumber(c) && err != nil:
-			d.mismatch(false, "number "+text, "uint8")
+			d.mismatch(soft, "number "+text, "uint8")
 		case !isNumber(c) && c != 'n':
-			d.mismatch(false, found(c), "uint8")
+			d.mismatch(soft, found(c), "uint8")
 		}
 		b = append(b, byte(n))
 	}
@@ -239,7 +248,7 @@ func (d *decoder) list(t *Type, old []any) any {
 	d.push(step{item: true})
 	for first := true; d.more(']', first); first = false {
 		i := len(d.items) - base
-		d.steps[len(d.steps)-1].index = i
+		d.at(i)
 		var prev any
 		if i < len(old) {
 			prev = old[i]
@@ -250,31 +259,21 @@ func (d *decoder) list(t *Type, old []any) any {
 	return d.takeItems(base)
 }
 
-// takeItems removes the items from base on and returns them as a list.
-func (d *decoder) takeItems(base int) []any {
-	list := make([]any, len(d.items)-base)
-	copy(list, d.items[base:])
-	clear(d.items[base:])
-	d.items = d.items[:base]
-	return list
-}
-
 // dictionary reads an object into a map, which is old if that is not nil.
 func (d *decoder) dictionary(t *Type, old map[string]any) any {
 	base := len(d.entries)
 	var seen map[string]bool
 	d.enter()
+	d.push(step{index: nowhere})
 	for first := true; d.more('}', first); first = false {
 		key := d.key()
-		if seen = d.sawKey(base, seen, key); d.bad {
-			break
-		}
-		d.push(step{key: key})
+		seen = d.sawKey(base, seen, key)
+		d.atKey(key)
 		v := d.value(t.Elem, t.NullableElem, nil)
-		d.pop()
 		d.entries = append(d.entries, entry{key: key, value: v})
 	}
-	return d.takeEntries(base, old)
+	d.pop()
+	return d.takeMap(base, old)
 }
 
 // smallMap is up to how many keys a scan finds a duplicate faster than a set does.
@@ -306,24 +305,12 @@ func (d *decoder) sawKey(base int, seen map[string]bool, key string) map[string]
 	return seen
 }
 
-func (d *decoder) takeEntries(base int, m map[string]any) map[string]any {
-	entries := d.entries[base:]
-	if m == nil {
-		m = make(map[string]any, len(entries))
-	}
-	for i := range entries {
-		m[entries[i].key] = entries[i].value
-	}
-	clear(entries)
-	d.entries = d.entries[:base]
-	return m
-}
-
 // object reads an object into a struct, which is old if that is not nil.
 func (d *decoder) object(t *Type, old map[string]any) map[string]any {
 	base := len(d.entries)
 	var seen fieldSet
 	d.enter()
+	d.push(step{owner: t, index: nowhere})
 	for first := true; d.more('}', first); first = false {
 		key := d.key()
 		i := t.find(key)
@@ -333,33 +320,25 @@ func (d *decoder) object(t *Type, old map[string]any) map[string]any {
 		case t.PreserveUnknown:
 			d.preserve(base, key)
 		default:
-			if !d.bad {
-				d.unknown(key)
-			}
+			d.unknown(key)
 			d.skip()
 		}
 	}
+	d.pop()
 	return d.takeStruct(t, base, &seen, old)
 }
 
 // field reads the value of a field into the entries.
 func (d *decoder) field(t *Type, i, base int, seen *fieldSet, old map[string]any) {
 	f := &t.Fields[i]
+	prev := old[f.Name]
 	if seen.has(i) {
 		d.duplicate(f.Name)
-		if old == nil {
-			old = map[string]any{}
-		}
-		for j := range d.entries[base:] {
-			if e := &d.entries[base+j]; e.field == i {
-				old = map[string]any{f.Name: e.value} // the last one, if there are more
-			}
-		}
+		prev = d.latest(base, i)
 	}
 	seen.add(i)
-	d.push(step{owner: t, index: i})
-	v := d.value(f.Type, f.Pointer, old[f.Name])
-	d.pop()
+	d.at(i)
+	v := d.value(f.Type, f.Pointer, prev)
 	d.entries = append(d.entries, entry{key: f.Name, field: i, value: v})
 }
 
@@ -371,35 +350,11 @@ func (d *decoder) preserve(base int, key string) {
 			break
 		}
 	}
+	d.at(nowhere)
 	d.push(step{key: key})
 	v := d.tree(true)
 	d.pop()
-	d.entries = append(d.entries, entry{key: key, field: -1, value: v})
-}
-
-func (d *decoder) takeStruct(t *Type, base int, seen *fieldSet, m map[string]any) map[string]any {
-	entries := d.entries[base:]
-	if m == nil {
-		missing := 0
-		for _, i := range t.written {
-			if !seen.has(int(i)) {
-				missing++
-			}
-		}
-		m = make(map[string]any, len(entries)+missing)
-	}
-	for i := range entries {
-		e := &entries[i]
-		if e.field >= 0 && t.Fields[e.field].omits(e.value) {
-			delete(m, e.key) // from an earlier occurrence
-			continue
-		}
-		m[e.key] = e.value
-	}
-	clear(entries)
-	d.entries = d.entries[:base]
-	t.fill(m)
-	return m
+	d.entries = append(d.entries, entry{key: key, field: noField, value: v})
 }
 
 // tree reads any value. With strict, a key that stands twice is a finding.
@@ -414,7 +369,7 @@ func (d *decoder) tree(strict bool) any {
 		d.enter()
 		d.push(step{item: true})
 		for first := true; d.more(']', first); first = false {
-			d.steps[len(d.steps)-1].index = len(d.items) - base
+			d.at(len(d.items) - base)
 			d.items = append(d.items, d.tree(strict))
 		}
 		d.pop()
@@ -432,17 +387,18 @@ func (d *decoder) anyObject(strict bool) any {
 	base := len(d.entries)
 	var seen map[string]bool
 	d.enter()
+	d.push(step{index: nowhere})
 	for first := true; d.more('}', first); first = false {
 		key := d.key()
 		if strict {
 			seen = d.sawKey(base, seen, key)
 		}
-		d.push(step{key: key})
+		d.atKey(key)
 		v := d.tree(strict)
-		d.pop()
 		d.entries = append(d.entries, entry{key: key, value: v})
 	}
-	return d.takeEntries(base, nil)
+	d.pop()
+	return d.takeMap(base, nil)
 }
 
 // anyNumber reads an integer as one if it fits.
@@ -455,33 +411,7 @@ func (d *decoder) anyNumber() any {
 	}
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil {
-		d.mismatch(false, "number "+text, "float64")
+		d.mismatch(soft, "number "+text, "float64")
 	}
 	return f
-}
-
-// fieldSet is a set of field indexes.
-type fieldSet struct {
-	low  uint64
-	rest []uint64 // of structs with more than 64 fields
-}
-
-func (s *fieldSet) has(i int) bool {
-	if i < 64 {
-		return s.low&(1<<i) != 0
-	}
-	i -= 64
-	return i/64 < len(s.rest) && s.rest[i/64]&(1<<(i%64)) != 0
-}
-
-func (s *fieldSet) add(i int) {
-	if i < 64 {
-		s.low |= 1 << i
-		return
-	}
-	i -= 64
-	for len(s.rest) <= i/64 {
-		s.rest = append(s.rest, 0)
-	}
-	s.rest[i/64] |= 1 << (i % 64)
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -103,23 +104,26 @@ func appendTyped(t *testing.T, into runtime.Object, body []byte) []byte {
 	return out
 }
 
-// appendStamped encodes a tree with its own resourceVersion stamped in, if it has one.
+// appendStamped encodes a tree with its own resourceVersion stamped in, if it has one, and without
+// the field if not.
 func appendStamped(s *schema.Schema, obj map[string]any) []byte {
 	out, at := s.Append(nil, obj)
 	if at < 0 {
 		return out
 	}
 	meta, _ := obj["metadata"].(map[string]any)
-	version, _ := meta["resourceVersion"].(string)
-	if version == "" {
-		const empty = `"resourceVersion":"",`
-		start := at - len(empty) + 2
-		if out[at+1] == '}' { // the last field
-			return append(out[:start:start], out[at+1:]...)
-		}
-		return append(out[:start:start], out[at+2:]...)
+	if version, _ := meta["resourceVersion"].(string); version != "" {
+		quoted, _ := json.Marshal(version)
+		return slices.Concat(out[:at-1], quoted, out[at+1:])
 	}
-	return append(append(out[:at:at], version...), out[at:]...)
+	before := bytes.TrimSuffix(out[:at-1], []byte(`"resourceVersion":`))
+	after := out[at+1:]
+	if before[len(before)-1] == ',' {
+		before = before[:len(before)-1]
+	} else {
+		after = bytes.TrimPrefix(after, []byte(","))
+	}
+	return slices.Concat(before, after)
 }
 
 func TestDecodeJSON_AgreesWithTypedRoundTrip(t *testing.T) {

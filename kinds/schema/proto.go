@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -32,23 +33,25 @@ func Envelope(data []byte) (apiVersion, kind string, raw []byte, err error) {
 		return "", "", nil, &Error{Head: true, text: fmt.Sprintf(
 			"provided data does not appear to be a protobuf message, expected prefix %v", envelopeMagic)}
 	}
-	err = eachField(rest, func(n protowire.Number, v wireValue) error {
-		switch {
-		case n == 1 && v.isBytes():
-			return eachField(v.bytes, func(n protowire.Number, v wireValue) error {
-				switch n {
-				case 1:
-					apiVersion = string(v.bytes)
-				case 2:
-					kind = string(v.bytes)
-				}
-				return nil
-			})
-		case n == 2 && v.isBytes():
+	var typeMeta []byte
+	err = eachField(rest, func(n protowire.Number, v wireValue) {
+		switch n {
+		case 1:
+			typeMeta = v.bytes
+		case 2:
 			raw = v.bytes
 		}
-		return nil
 	})
+	if err == nil {
+		err = eachField(typeMeta, func(n protowire.Number, v wireValue) {
+			switch n {
+			case 1:
+				apiVersion = string(v.bytes)
+			case 2:
+				kind = string(v.bytes)
+			}
+		})
+	}
 	if err != nil {
 		return "", "", nil, &Error{Head: true, text: err.Error()}
 	}
@@ -59,15 +62,18 @@ func Envelope(data []byte) (apiVersion, kind string, raw []byte, err error) {
 // caller sets them from the envelope. Unknown fields are skipped. The error, if any, is an *Error,
 // and there is no object then.
 func (s *Schema) DecodeProto(raw []byte) (Decoded, error) {
-	var d protoDecoder
-	obj, err := d.object(s.root, raw, nil)
+	d := protoDecoders.Get().(*protoDecoder)
+	defer d.free()
+	d.src = string(raw)
+	obj, err := d.object(s.root, raw[:len(raw):len(raw)], nil)
 	if err != nil {
 		return Decoded{}, &Error{text: err.Error()}
 	}
 	return Decoded{Object: obj}, nil
 }
 
-// wireValue is a value as it stands on the wire: a number, or bytes.
+// wireValue is a value as it stands on the wire: a number, or bytes, or one of another kind, which
+// nothing here uses.
 type wireValue struct {
 	kind   protowire.Type
 	number uint64
@@ -76,26 +82,13 @@ type wireValue struct {
 
 func (v wireValue) isBytes() bool { return v.kind == protowire.BytesType }
 
-// eachField calls f for each field of a message; groups, which nothing uses, are skipped.
-func eachField(data []byte, f func(protowire.Number, wireValue) error) error {
-	for len(data) > 0 {
-		n, kind, size := protowire.ConsumeTag(data)
-		if size < 0 {
-			return wireError(size)
-		}
-		v, used := readValue(n, kind, data[size:])
-		if used < 0 {
-			return wireError(used)
-		}
-		data = data[size+used:]
-		if err := f(n, v); err != nil {
-			return err
-		}
+// nextField reads the field at the beginning of data and returns what follows it.
+func nextField(data []byte) (n protowire.Number, v wireValue, rest []byte, err error) {
+	n, kind, used := protowire.ConsumeTag(data)
+	if used < 0 {
+		return 0, v, nil, wireError(used)
 	}
-	return nil
-}
-
-func readValue(n protowire.Number, kind protowire.Type, data []byte) (v wireValue, used int) {
+	data = data[used:]
 	v.kind = kind
 	switch kind {
 	case protowire.VarintType:
@@ -105,7 +98,23 @@ func readValue(n protowire.Number, kind protowire.Type, data []byte) (v wireValu
 	default:
 		used = protowire.ConsumeFieldValue(n, kind, data)
 	}
-	return v, used
+	if used < 0 {
+		return 0, v, nil, wireError(used)
+	}
+	return n, v, data[used:], nil
+}
+
+// eachField calls f for each field of a message.
+func eachField(data []byte, f func(protowire.Number, wireValue)) error {
+	for len(data) > 0 {
+		n, v, rest, err := nextField(data)
+		if err != nil {
+			return err
+		}
+		f(n, v)
+		data = rest
+	}
+	return nil
 }
 
 func wireError(code int) error {
@@ -116,59 +125,174 @@ func wireError(code int) error {
 }
 
 // protoDecoder reads a message along a type.
-type protoDecoder struct{ depth int }
+type protoDecoder struct {
+	stack
+	src   string // the whole message
+	depth int
+}
+
+// text returns a part of the message as a string, without a copy of its own: all parts reach, in
+// capacity, to the end of the message, which tells where they are.
+func (d *protoDecoder) text(part []byte) string {
+	at := len(d.src) - cap(part)
+	return d.src[at : at+len(part)]
+}
+
+var protoDecoders = sync.Pool{New: func() any { return new(protoDecoder) }}
+
+func (d *protoDecoder) free() {
+	if d.stack.reset() {
+		*d = protoDecoder{stack: d.stack}
+		protoDecoders.Put(d)
+	}
+}
 
 var errTooDeep = errors.New("exceeded max depth")
 
-// object reads a message into m, or into a new object if that is nil.
-func (d *protoDecoder) object(t *Type, data []byte, m map[string]any) (map[string]any, error) {
+// object reads a message into old, or into a new object if that is nil.
+func (d *protoDecoder) object(t *Type, data []byte, old map[string]any) (map[string]any, error) {
 	if d.depth++; d.depth > depthMax {
 		return nil, errTooDeep
 	}
-	defer func() { d.depth-- }()
-	if m == nil {
-		m = make(map[string]any, len(t.written)+4)
-	}
-	if err := d.fields(t, t.message, data, m); err != nil {
+	base := len(d.entries)
+	var seen fieldSet
+	if err := d.fields(t, t.message, data, base, &seen, old); err != nil {
 		return nil, err
 	}
-	for key, v := range m {
-		if f := t.Field(key); f != nil && f.omits(v) {
-			delete(m, key)
-		}
-	}
-	t.fill(m)
-	return m, nil
+	d.depth--
+	return d.takeStruct(t, base, &seen, old), nil
 }
 
-func (d *protoDecoder) fields(t *Type, message []wire, data []byte, m map[string]any) error {
-	return eachField(data, func(n protowire.Number, v wireValue) error {
-		if int(n) >= len(message) {
-			return nil
+// fields reads a message, or the part of it that an embedded struct is, into the entries from base on.
+func (d *protoDecoder) fields(t *Type, message []wire, data []byte, base int, seen *fieldSet, old map[string]any) error {
+	for len(data) > 0 {
+		n, v, rest, err := nextField(data)
+		if err != nil {
+			return err
 		}
-		w := message[n]
+		w := wire{field: noField}
+		if int(n) < len(message) {
+			w = message[n]
+		}
 		switch {
 		case w.inline != nil:
-			return d.fields(t, w.inline, v.bytes, m)
-		case w.field == noField:
-			return nil
+			err = d.fields(t, w.inline, v.bytes, base, seen, old)
+		case w.field != noField:
+			f := &t.Fields[w.field]
+			prev := old[f.Name]
+			if seen.has(w.field) {
+				prev = d.latest(base, w.field)
+			}
+			seen.add(w.field)
+			var value any
+			value, rest, err = d.field(f.Type, n, v, rest, prev)
+			d.entries = append(d.entries, entry{key: f.Name, field: w.field, value: value})
+			if err != nil {
+				err = fmt.Errorf("%s: %w", f.Name, err)
+			}
 		}
-		f := &t.Fields[w.field]
-		value, err := d.value(f.Type, v, m[f.Name])
 		if err != nil {
-			return fmt.Errorf("%s: %w", f.Name, err)
+			return err
 		}
-		m[f.Name] = value
-		return nil
-	})
+		data = rest
+	}
+	return nil
 }
 
-// value reads a field's value, prev being what the message has said of the field before.
+// field makes a field's value of v, of what follows in rest under the same number n if the field is
+// repeated, and of prev, what the message has said of the field before. It returns what remains of
+// rest.
+func (d *protoDecoder) field(t *Type, n protowire.Number, v wireValue, rest []byte, prev any) (any, []byte, error) {
+	isMap := t.Kind == Map
+	if !isMap && (t.Kind != List || t.wrapped) {
+		value, err := d.value(t, v, prev)
+		return value, rest, err
+	}
+	items, entries := len(d.items), len(d.entries)
+	if list, ok := prev.([]any); ok {
+		d.items = append(d.items, list...)
+	}
+	for more := true; more; {
+		err := d.repeated(t, v)
+		if err == nil {
+			v, rest, more, err = following(n, rest)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	if isMap {
+		m, _ := prev.(map[string]any)
+		return d.takeMap(entries, m), rest, nil
+	}
+	return d.takeItems(items), rest, nil
+}
+
+// following reads the next field if it has the number n.
+func following(n protowire.Number, data []byte) (v wireValue, rest []byte, more bool, err error) {
+	if len(data) == 0 {
+		return v, data, false, nil
+	}
+	next, v, rest, err := nextField(data)
+	if err != nil || next != n {
+		return v, data, false, err
+	}
+	return v, rest, true, nil
+}
+
+func (d *protoDecoder) repeated(t *Type, v wireValue) error {
+	if t.Kind == Map {
+		return d.mapEntry(t, v.bytes)
+	}
+	return d.item(t.Elem, v)
+}
+
+// item adds an item of a list, or a packed run of them.
+func (d *protoDecoder) item(elem *Type, v wireValue) error {
+	if v.isBytes() && (elem.Kind == Bool || elem.Kind == Int32 || elem.Kind == Int64) {
+		for packed := v.bytes; len(packed) > 0; {
+			n, used := protowire.ConsumeVarint(packed)
+			if used < 0 {
+				return wireError(used)
+			}
+			d.items = append(d.items, integer(elem.Kind, n))
+			packed = packed[used:]
+		}
+		return nil
+	}
+	value, err := d.value(elem, v, nil)
+	d.items = append(d.items, value)
+	return err
+}
+
+// mapEntry adds an entry: a message of a key and a value.
+func (d *protoDecoder) mapEntry(t *Type, data []byte) error {
+	key, value := "", any(nil)
+	for len(data) > 0 {
+		n, v, rest, err := nextField(data)
+		if err != nil {
+			return err
+		}
+		switch n {
+		case 1:
+			key = d.text(v.bytes)
+		case 2:
+			if value, err = d.value(t.Elem, v, nil); err != nil {
+				return err
+			}
+		}
+		data = rest
+	}
+	if value == nil && !t.NullableElem {
+		value = t.Elem.zero()
+	}
+	d.entries = append(d.entries, entry{key: key, field: noField, value: value})
+	return nil
+}
+
+// value reads one value, prev being what the message has said of it before.
 func (d *protoDecoder) value(t *Type, v wireValue, prev any) (any, error) {
 	switch t.Kind {
-	case List:
-		list, _ := prev.([]any)
-		return d.list(t, v, list)
 	case Bool, Int32, Int64:
 		if v.kind != protowire.VarintType {
 			return nil, wrongWire(t, v)
@@ -182,15 +306,32 @@ func (d *protoDecoder) value(t *Type, v wireValue, prev any) (any, error) {
 	case Struct:
 		m, _ := prev.(map[string]any)
 		return d.object(t, v.bytes, m)
-	case Map:
-		m, _ := prev.(map[string]any)
-		return d.mapEntry(t, v.bytes, m)
+	case List: // a message of its own
+		return d.wrappedList(t, v.bytes)
 	case String:
-		return string(v.bytes), nil
+		return d.text(v.bytes), nil
 	case Bytes:
 		return encodeBase64(v.bytes), nil
 	}
-	return special(t.Kind, v.bytes)
+	return d.special(t.Kind, v.bytes)
+}
+
+// wrappedList reads a list that is a message with its items as field 1.
+func (d *protoDecoder) wrappedList(t *Type, data []byte) (any, error) {
+	base := len(d.items)
+	for len(data) > 0 {
+		n, v, rest, err := nextField(data)
+		if err != nil {
+			return nil, err
+		}
+		if n == 1 {
+			if err := d.item(t.Elem, v); err != nil {
+				return nil, err
+			}
+		}
+		data = rest
+	}
+	return d.takeItems(base), nil
 }
 
 func wrongWire(t *Type, v wireValue) error {
@@ -207,69 +348,17 @@ func integer(kind Kind, n uint64) any {
 	return int64(n)
 }
 
-// list adds an item, a packed run of numbers, or the items of a message of its own.
-func (d *protoDecoder) list(t *Type, v wireValue, list []any) (any, error) {
-	switch {
-	case t.wrapped && v.isBytes():
-		list = []any{}
-		err := eachField(v.bytes, func(n protowire.Number, v wireValue) error {
-			if n != 1 {
-				return nil
-			}
-			item, err := d.value(t.Elem, v, nil)
-			list = append(list, item)
-			return err
-		})
-		return list, err
-	case v.isBytes() && (t.Elem.Kind == Bool || t.Elem.Kind == Int32 || t.Elem.Kind == Int64):
-		for rest := v.bytes; len(rest) > 0; {
-			n, used := protowire.ConsumeVarint(rest)
-			if used < 0 {
-				return nil, wireError(used)
-			}
-			list = append(list, integer(t.Elem.Kind, n))
-			rest = rest[used:]
-		}
-		return list, nil
-	}
-	item, err := d.value(t.Elem, v, nil)
-	return append(list, item), err
-}
-
-// mapEntry adds one entry: a message of a key and a value.
-func (d *protoDecoder) mapEntry(t *Type, data []byte, m map[string]any) (any, error) {
-	if m == nil {
-		m = map[string]any{}
-	}
-	key, value := "", any(nil)
-	err := eachField(data, func(n protowire.Number, v wireValue) (err error) {
-		switch n {
-		case 1:
-			key = string(v.bytes)
-		case 2:
-			value, err = d.value(t.Elem, v, nil)
-		}
-		return err
-	})
-	if value == nil && !t.NullableElem {
-		value = t.Elem.zero()
-	}
-	m[key] = value
-	return m, err
-}
-
 // special reads the messages of the types that are one value in JSON.
-func special(kind Kind, data []byte) (any, error) {
+func (d *protoDecoder) special(kind Kind, data []byte) (any, error) {
 	var numbers [3]uint64
 	var text [4][]byte
-	err := eachField(data, func(n protowire.Number, v wireValue) error {
+	err := eachField(data, func(n protowire.Number, v wireValue) {
 		switch {
 		case v.kind == protowire.VarintType && int(n) < len(numbers):
 			numbers[n] = v.number
 		case v.isBytes() && int(n) < len(text):
 			text[n] = v.bytes
 		}
-		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -279,16 +368,16 @@ func special(kind Kind, data []byte) (any, error) {
 		if text[1] == nil {
 			return "0", nil
 		}
-		return canonicalQuantity(string(text[1]))
+		return canonicalQuantity(d.text(text[1]))
 	case IntOrString:
 		if numbers[1] == 1 { // the type: a string
-			return string(text[3]), nil
+			return d.text(text[3]), nil
 		}
 		return int64(int32(numbers[2])), nil
 	case Time, MicroTime:
 		return protoTime(kind, data, int64(numbers[1]), int32(numbers[2])), nil
 	}
-	return rawTree(text[1])
+	return rawTree(d.text(text[1]))
 }
 
 // protoTime makes a time of its seconds and nanoseconds; an empty message is the zero time.
@@ -303,14 +392,15 @@ func protoTime(kind Kind, data []byte, seconds int64, nanos int32) any {
 }
 
 // rawTree reads JSON inside a message.
-func rawTree(text []byte) (any, error) {
-	if len(text) == 0 {
+func rawTree(text string) (any, error) {
+	if text == "" {
 		return nil, nil
 	}
-	d := decoder{scanner: scanner{src: string(text)}}
+	d := newDecoder(text)
+	defer d.free()
 	v := d.tree(false)
-	if d.space() != 0 || d.pos < len(d.src) || d.bad {
-		return nil, syntaxError(text)
+	if !d.atEnd() {
+		return nil, syntaxError([]byte(text))
 	}
 	return v, d.err()
 }

@@ -24,41 +24,61 @@ func (e *Error) Error() string { return e.text }
 // to a hostile body small.
 const findingsMax = 100
 
-// report collects what is wrong while a value is walked. The first error counts, and a hard one,
-// at which upstream stops reading, counts before the others.
+// report collects what is wrong while a value is walked. Of the errors the first of the gravest
+// sort counts.
 type report struct {
 	steps    []step
 	findings []string
-	soft     *Error
-	hard     *Error
+	errors   [head + 1]*Error
 }
 
-// step is one step of the way from the root: a field of its owner, a key of a map, or an item of a
-// list.
+// gravity sorts errors as upstream meets them.
+type gravity uint8
+
+const (
+	soft gravity = iota // is remembered while reading goes on
+	hard                // ends the reading
+	head                // is found when the type of the object is read, before everything else
+)
+
+// step is one step of the way from the root: through a struct, a map or a list that is being walked.
 type step struct {
-	owner *Type  // of a field
-	key   string // of a map
-	index int    // of the field or the item
-	item  bool
+	owner *Type  // the struct; nil for others
+	key   string // the current key of a map
+	index int    // the current field or item; none if nowhere
+	item  bool   // a list
 }
 
-func (r *report) push(s step) { r.steps = append(r.steps, s) }
-func (r *report) pop()        { r.steps = r.steps[:len(r.steps)-1] }
+// nowhere is the index of a step that is not inside its struct or map: between two fields.
+const nowhere = -1
+
+func (r *report) push(s step)  { r.steps = append(r.steps, s) }
+func (r *report) pop()         { r.steps = r.steps[:len(r.steps)-1] }
+func (r *report) at(index int) { r.steps[len(r.steps)-1].index = index }
+
+// atKey moves to a key of a map.
+func (r *report) atKey(key string) {
+	top := &r.steps[len(r.steps)-1]
+	top.key, top.index = key, 0
+}
 
 func (r *report) err() error {
-	switch {
-	case r.hard != nil:
-		return r.hard
-	case r.soft != nil:
-		return r.soft
+	for g := head; ; g-- {
+		if e := r.errors[g]; e != nil {
+			return e
+		}
+		if g == soft {
+			return nil
+		}
 	}
-	return nil
 }
 
+// unknown and duplicate report a name in the innermost struct or map.
 func (r *report) unknown(name string)   { r.find("unknown field ", name) }
 func (r *report) duplicate(name string) { r.find("duplicate field ", name) }
 
 func (r *report) find(what, name string) {
+	r.at(nowhere)
 	if len(r.findings) >= findingsMax {
 		return
 	}
@@ -72,42 +92,34 @@ func (r *report) find(what, name string) {
 }
 
 // fail reports a value that cannot be read, in the words of whoever tried.
-func (r *report) fail(hard bool, text string) {
-	r.keep(hard, &Error{Path: r.path(), text: text})
+func (r *report) fail(g gravity, text string) {
+	if r.errors[g] == nil {
+		r.errors[g] = &Error{Head: g == head, Path: r.path(), text: text}
+	}
 }
 
 // mismatch reports a value of the wrong type. Upstream decodes into Go types, and its clients know
 // the text; found is "string", "number 1.5", "object" and so on.
-func (r *report) mismatch(hard bool, found, goType string) {
-	if hard && r.hard != nil || !hard && r.soft != nil {
-		return
-	}
+func (r *report) mismatch(g gravity, found, goType string) {
 	owner, fields := r.goPath()
-	if fields == "" {
-		r.fail(hard, "json: cannot unmarshal "+found+" into Go value of type "+goType)
+	switch {
+	case fields == "":
+		r.fail(g, "json: cannot unmarshal "+found+" into Go value of type "+goType)
 		return
+	case fields == "TypeMeta.apiVersion", fields == "TypeMeta.kind", fields == "apiVersion", fields == "kind":
+		// The root's: read beforehand, into a type without a name.
+		g, owner, fields = head, "", strings.TrimPrefix(fields, "TypeMeta.")
 	}
-	e := &Error{Path: r.path()}
-	if len(r.steps) == 1 && (e.Path == "apiVersion" || e.Path == "kind") {
-		// These are read beforehand, into a type without a name.
-		e.Head, owner, fields = true, "", e.Path
-	}
-	e.text = "json: cannot unmarshal " + found + " into Go struct field " + owner + "." + fields + " of type " + goType
-	r.keep(hard || e.Head, e)
-}
-
-func (r *report) keep(hard bool, e *Error) {
-	if hard && r.hard == nil {
-		r.hard = e
-	} else if !hard && r.soft == nil {
-		r.soft = e
-	}
+	r.fail(g, "json: cannot unmarshal "+found+" into Go struct field "+owner+"."+fields+" of type "+goType)
 }
 
 // path is how findings spell the place: "spec.containers[0].ports".
 func (r *report) path() string {
 	var b strings.Builder
 	for _, s := range r.steps {
+		if s.index == nowhere {
+			continue
+		}
 		if s.item {
 			b.WriteByte('[')
 			b.WriteString(strconv.Itoa(s.index))
@@ -130,7 +142,7 @@ func (r *report) path() string {
 // fields that lead there, with the Go names of embedded structs and without items and keys.
 func (r *report) goPath() (owner, fields string) {
 	for _, s := range r.steps {
-		if s.owner == nil {
+		if s.owner == nil || s.index == nowhere {
 			continue
 		}
 		f := &s.owner.Fields[s.index]

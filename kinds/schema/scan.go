@@ -13,10 +13,11 @@ const depthMax = 10000
 // syntax error it becomes bad and stands at the end of its text, so that every loop over it ends;
 // values read from then on mean nothing.
 type scanner struct {
-	src   string
-	pos   int
-	depth int
-	bad   bool
+	src     string
+	pos     int
+	depth   int
+	bad     bool
+	scratch []byte // for strings with escapes, and base64
 }
 
 func (s *scanner) spoil() {
@@ -198,26 +199,27 @@ func (s *scanner) string() string {
 
 // unescape reads the rest of a string with escapes, of which src[start:i] has been looked at.
 func (s *scanner) unescape(start, i int) string {
-	b := make([]byte, 0, 2*(i-start)+32)
-	b = append(b, s.src[start:i]...)
+	b := s.scratch[:0]
+	defer func() { s.scratch = b }()
 	for i < len(s.src) {
-		c := s.src[i]
-		switch class[c] {
+		switch class[s.src[i]] {
+		case plain:
+			i++
+			continue
 		case quote:
 			s.pos = i + 1
+			b = append(b, s.src[start:i]...)
 			return string(b)
 		case escape:
-			b, i = s.escaped(b, i)
-		case plain:
-			b = append(b, c)
-			i++
+			b, i = s.escaped(append(b, s.src[start:i]...), i)
 		case high:
 			r, size := utf8.DecodeRuneInString(s.src[i:])
-			b = utf8.AppendRune(b, r)
+			b = utf8.AppendRune(append(b, s.src[start:i]...), r)
 			i += size
 		default:
 			i = len(s.src)
 		}
+		start = i
 	}
 	s.spoil()
 	return ""
