@@ -17,6 +17,9 @@ const (
 	// person, yet at most a dozen rounds an hour for a set that can never run.
 	pauseFirst = time.Second
 	pauseMax   = 5 * time.Minute
+	// runGap is how far apart two failures may be and still belong to one run: more than the
+	// longest pause, or pausing would end the run.
+	runGap = 2 * pauseMax
 )
 
 // failurePause returns for how long no pod should be created, because the last ones failed
@@ -32,14 +35,15 @@ func failurePause(pods []*corev1.Pod, missing int, now time.Time) time.Duration 
 	})
 	var failures int
 	var last time.Time
-	for _, pod := range newest {
-		if worked(pod, now) {
+	for later := now; len(newest) > 0 && !worked(newest[0], now); newest = newest[1:] {
+		ended := failedAt(newest[0])
+		if ended.IsZero() {
+			continue // not known yet
+		}
+		if later.Sub(ended) > runGap {
 			break
 		}
-		ended := failedAt(pod)
-		if ended.IsZero() || now.Sub(ended) > 2*pauseMax {
-			continue
-		}
+		later = ended
 		failures++
 		if ended.After(last) {
 			last = ended
