@@ -36,6 +36,7 @@ func configMap() *kinds.Kind {
 		},
 		DefaultPropagation: "Background",
 		Strategy: kinds.Strategy{
+			Default:  func(obj kinds.Object) { emptyNulls(obj, "binaryData") },
 			Validate: validateConfigMap,
 			ValidateUpdate: func(obj, old kinds.Object) field.ErrorList {
 				var e check.Errors
@@ -66,6 +67,16 @@ func validateConfigMap(obj kinds.Object) field.ErrorList {
 		e.TooLong(field.NewPath(""), dataBytesMax) // of the whole object
 	}
 	return e.List()
+}
+
+// emptyNulls makes a null among bytes no bytes, which is what it means.
+func emptyNulls(obj kinds.Object, field string) {
+	data := tree.Map(obj, field)
+	for key, value := range data {
+		if value == nil {
+			data[key] = ""
+		}
+	}
 }
 
 // immutable checks that an object that was declared immutable stays so, and that the fields do.

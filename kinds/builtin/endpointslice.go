@@ -209,11 +209,13 @@ func hints(e *check.Errors, h check.At) {
 func slicePorts(obj kinds.Object, _ time.Time) any {
 	var words []string
 	for _, p := range tree.Maps(obj, "ports") {
+		word := "*"
 		if n, ok := p["port"].(int64); ok {
-			words = append(words, strconv.FormatInt(n, 10))
-		} else {
-			words = append(words, table.Or(tree.Str(p, "name"), "*"))
+			word = strconv.FormatInt(n, 10)
+		} else if name, ok := p["name"].(string); ok {
+			word = name
 		}
+		words = append(words, word)
 	}
 	return table.AtMost(cellWords, words)
 }

@@ -50,6 +50,7 @@ func secret() *kinds.Kind {
 
 // defaultSecret puts what was given in plain text where the rest is; it wins over what is there.
 func defaultSecret(obj kinds.Object) {
+	emptyNulls(obj, "data")
 	for key, value := range tree.StringMap(obj, "stringData") {
 		tree.Set(obj, base64.StdEncoding.EncodeToString([]byte(value)), "data", key)
 	}

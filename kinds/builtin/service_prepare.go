@@ -2,6 +2,7 @@ package builtin
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -289,8 +290,10 @@ func dropUnneeded(obj kinds.Object, spec, old map[string]any) {
 		delete(spec, "internalTrafficPolicy") // which says nothing there
 	}
 	if tree.Str(spec, "type") != loadBalancerType {
-		obj["status"] = tree.CopyMap(tree.Map(obj, "status"))
-		tree.Set(obj, map[string]any{}, "status", "loadBalancer")
+		status := map[string]any{}
+		maps.Copy(status, tree.Map(obj, "status"))
+		status["loadBalancer"] = map[string]any{}
+		obj["status"] = status
 	}
 }
 

@@ -263,9 +263,9 @@ func validateEphemeralContainersUpdate(obj, old kinds.Object) field.ErrorList {
 		name := tree.Str(was, "name")
 		switch c := tree.Find(now, "name", name); {
 		case c == nil:
-			e.Forbidden(spec.At("ephemeralContainers"), fmt.Sprintf("existing ephemeral containers %q may not be removed\n", name))
+			e.Forbidden(spec.At("ephemeralContainers"), fmt.Sprintf("existing ephemeral containers %q may not be removed", name))
 		case !tree.Equal(c, was):
-			e.Forbidden(spec.At("ephemeralContainers"), fmt.Sprintf("existing ephemeral containers %q may not be changed\n", name))
+			e.Forbidden(spec.At("ephemeralContainers"), fmt.Sprintf("existing ephemeral containers %q may not be changed", name))
 		}
 	}
 	return e.List()
