@@ -107,17 +107,24 @@ func (c *conformer) list(t *Type, list []any) {
 	c.pop()
 }
 
+// integer takes a float without a fraction, too: its JSON has none.
 func (c *conformer) integer(t *Type, g gravity, v any) any {
-	n, ok := v.(int64)
-	if ok && (t.Kind == Int64 || n == int64(int32(n))) {
-		return n
-	}
-	goType := t.GoName
-	if t.Kind == IntOrString {
+	bits, goType := 32, t.GoName
+	switch t.Kind {
+	case Int64:
+		bits = 64
+	case IntOrString:
 		goType = "int32"
 	}
-	c.mismatch(g, "number "+numberText(v), goType)
-	return nil
+	if n, ok := v.(int64); ok && (bits == 64 || n == int64(int32(n))) {
+		return v
+	}
+	text := numberText(v)
+	n, err := strconv.ParseInt(text, 10, bits)
+	if err != nil {
+		c.mismatch(g, "number "+text, goType)
+	}
+	return n
 }
 
 func (c *conformer) special(t *Type, v any) any {

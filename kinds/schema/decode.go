@@ -172,7 +172,7 @@ func (d *decoder) special(t *Type, c byte) any {
 		if c == '"' && !d.bad {
 			text = text[1 : len(text)-1] // not unescaped; no quantity has an escape
 		}
-		q, err := canonicalQuantity(strings.TrimSpace(text))
+		q, err := canonicalQuantity(text)
 		if err != nil {
 			d.fail(hard, err.Error())
 		}

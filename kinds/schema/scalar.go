@@ -2,6 +2,7 @@ package schema
 
 import (
 	"encoding/base64"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -14,7 +15,7 @@ func canonicalQuantity(text string) (string, error) {
 	if isPlainQuantity(text) {
 		return text, nil
 	}
-	q, err := resource.ParseQuantity(text)
+	q, err := resource.ParseQuantity(strings.TrimSpace(text))
 	if err != nil {
 		return "", err
 	}
@@ -96,18 +97,18 @@ func isPlainTime(text string) bool {
 // canonicalBase64 spells base64 as encoding it again does. It works in scratch, which it returns
 // for the next call.
 func canonicalBase64(text string, scratch []byte) (string, []byte, error) {
-	n := base64.StdEncoding.DecodedLen(len(text))
-	if need := len(text) + n + base64.StdEncoding.EncodedLen(n); cap(scratch) < need {
+	rawMax := base64.StdEncoding.DecodedLen(len(text))
+	need := len(text) + rawMax + base64.StdEncoding.EncodedLen(rawMax)
+	if cap(scratch) < need {
 		scratch = make([]byte, need)
 	}
-	in := scratch[:len(text)]
+	scratch = scratch[:need]
+	in, raw, out := scratch[:len(text)], scratch[len(text):len(text)+rawMax], scratch[len(text)+rawMax:]
 	copy(in, text)
-	raw := scratch[len(text) : len(text)+n]
 	n, err := base64.StdEncoding.Decode(raw, in)
 	if err != nil {
 		return "", scratch, err
 	}
-	out := scratch[len(text)+len(raw):]
 	out = out[:base64.StdEncoding.EncodedLen(n)]
 	base64.StdEncoding.Encode(out, raw[:n])
 	if string(out) == text {
