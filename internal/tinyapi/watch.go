@@ -1,0 +1,161 @@
+package tinyapi
+
+import (
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// kinds names the kind of each resource that tests use.
+var kinds = map[string]string{
+	"pods": "Pod", "replicasets": "ReplicaSet", "deployments": "Deployment", "nodes": "Node",
+	"configmaps": "ConfigMap", "leases": "Lease", "events": "Event", "namespaces": "Namespace",
+}
+
+// shape is how a client wants objects: whole, or only their metadata.
+func shape(r *http.Request, t target) func(Object) Object {
+	if strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata") {
+		return func(o Object) Object {
+			return Object{
+				"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": o["metadata"],
+			}
+		}
+	}
+	return func(o Object) Object {
+		o = maps.Clone(o)
+		o["kind"], o["apiVersion"] = kinds[t.resource], t.gv.String()
+		return o
+	}
+}
+
+func (s *Server) list(r *http.Request, t target) *http.Response {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	as := shape(r, t)
+	items := []any{}
+	for _, o := range s.inside(t) {
+		items = append(items, as(o))
+	}
+	list := as(Object{})
+	list["kind"] = list["kind"].(string) + "List"
+	list["metadata"] = Object{"resourceVersion": strconv.FormatInt(s.revision, 10)}
+	list["items"] = items
+	return answer(200, list)
+}
+
+// inside returns the objects that a list of the target has, in order.
+func (s *Server) inside(t target) []Object {
+	var found []Object
+	for _, path := range slices.Sorted(maps.Keys(s.objects[t.resource])) {
+		if t.namespace == "" || strings.HasPrefix(path, t.namespace+"/") {
+			found = append(found, s.objects[t.resource][path])
+		}
+	}
+	return found
+}
+
+func (s *Server) watch(r *http.Request, t target) *http.Response {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q := r.URL.Query()
+	from, _ := strconv.ParseInt(q.Get("resourceVersion"), 10, 64)
+	withList := q.Get("sendInitialEvents") == "true"
+	var first []event
+	switch {
+	case withList && s.NoWatchList:
+		return failure(422, "Invalid", t)
+	case withList:
+		from = s.revision
+		for _, o := range s.inside(t) {
+			first = append(first, event{Type: "ADDED", Object: o})
+		}
+		first = append(first, s.bookmark(Object{"k8s.io/initial-events-end": "true"}))
+	case from < s.oldest:
+		return failure(410, "Expired", t)
+	}
+	reader, writer := io.Pipe()
+	stream := &stream{
+		server: s, target: t, as: shape(r, t), done: r.Context().Done(),
+		enc: json.NewEncoder(writer), from: from, breaks: s.breaks,
+	}
+	go func() {
+		<-stream.done
+		writer.CloseWithError(r.Context().Err())
+	}()
+	go func() {
+		defer writer.Close()
+		stream.run(first)
+	}()
+	return reply(200, reader)
+}
+
+func (s *Server) bookmark(annotations Object) event {
+	return event{Type: "BOOKMARK", Object: Object{"metadata": Object{
+		"resourceVersion": strconv.FormatInt(s.revision, 10), "annotations": annotations,
+		"creationTimestamp": nil,
+	}}}
+}
+
+// stream is one watch.
+type stream struct {
+	server *Server
+	target target
+	as     func(Object) Object
+	done   <-chan struct{}
+	enc    *json.Encoder
+	from   int64
+	breaks int // of the server when the watch was opened
+}
+
+// run writes events until the reader goes or the watch is broken.
+func (w *stream) run(events []event) {
+	for ok := true; ok; events, ok = w.next() {
+		for _, e := range events {
+			e.Object = w.as(e.Object)
+			if w.enc.Encode(e) != nil {
+				return
+			}
+		}
+	}
+}
+
+// next waits for events, and says whether the watch goes on.
+func (w *stream) next() ([]event, bool) {
+	s := w.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.breaks == w.breaks && (s.held[w.target.resource] || s.revision <= w.from) {
+		wake := s.wake
+		s.mu.Unlock()
+		select {
+		case <-wake:
+		case <-w.done:
+		}
+		s.mu.Lock()
+		select {
+		case <-w.done:
+			return nil, false
+		default:
+		}
+	}
+	var events []event
+	for _, e := range s.history {
+		switch {
+		case e.revision <= w.from:
+		case e.Type == "BOOKMARK":
+			events = append(events, s.bookmark(nil))
+		case e.resource == w.target.resource && e.inside(w.target):
+			events = append(events, e)
+		}
+	}
+	w.from = s.revision
+	return events, s.breaks == w.breaks
+}
+
+func (e event) inside(t target) bool {
+	return t.namespace == "" || strings.HasPrefix(e.path, t.namespace+"/")
+}
