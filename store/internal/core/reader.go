@@ -2,7 +2,9 @@ package core
 
 import (
 	"context"
+	"iter"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -117,3 +119,18 @@ func (r *Reader) Close() {
 
 // Closed says whether Close was called.
 func (r *Reader) Closed() bool { return r.closed.Load() }
+
+// Entries returns the published revision and everything that exists at it, by resource and path.
+func (r *Reader) Entries() (store.Revision, iter.Seq[*store.Entry]) {
+	s := &snapshot{reader: r, state: r.state.Load()}
+	names := slices.Sorted(maps.Keys(*r.resources.Load()))
+	return s.state.revision, func(yield func(*store.Entry) bool) {
+		for _, name := range names {
+			for _, entry := range s.tree(name).From("") {
+				if !yield(entry) {
+					return
+				}
+			}
+		}
+	}
+}

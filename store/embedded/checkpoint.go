@@ -1,0 +1,227 @@
+package embedded
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/setpoint-dev/setpoint/store"
+)
+
+// A checkpoint is the whole state after an entry of the log, in one file: a frame that says which
+// state it is, frames of entries, and a last frame that says how many there were. It gets its name
+// when it is complete and on disk.
+type checkpoint struct {
+	index    uint64 // the log goes on after this entry
+	revision store.Revision
+}
+
+const (
+	checkpointPrefix = "checkpoint-"
+	checkpointFormat = 1
+	// blockBytes is how much is written and checked at once.
+	blockBytes = 1 << 20
+)
+
+func (c checkpoint) name() string { return fmt.Sprintf("%s%016x", checkpointPrefix, c.index) }
+
+// write makes the file, and returns its size.
+func (c checkpoint) write(dir string, entries iter.Seq[*store.Entry]) (size int64, err error) {
+	path := filepath.Join(dir, c.name())
+	temp := path + ".tmp"
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	size, err = c.writeTo(f, entries)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return 0, errors.Join(err, os.Remove(temp))
+	}
+	if err := os.Rename(temp, path); err != nil {
+		return 0, err
+	}
+	return size, syncDir(dir)
+}
+
+func (c checkpoint) writeTo(w io.Writer, entries iter.Seq[*store.Entry]) (size int64, err error) {
+	frames := uint64(0)
+	var buf []byte
+	flush := func() error {
+		endFrame(buf, 0)
+		n, err := w.Write(buf)
+		size += int64(n)
+		frames++
+		buf = beginFrame(buf[:0], frames)
+		return err
+	}
+	buf = beginFrame(buf, frames)
+	buf = append(buf, checkpointFormat)
+	buf = binary.AppendUvarint(buf, uint64(c.revision))
+	if err := flush(); err != nil {
+		return size, err
+	}
+	count := uint64(0)
+	for e := range entries {
+		buf = appendEntry(buf, e)
+		count++
+		if len(buf) >= blockBytes {
+			if err := flush(); err != nil {
+				return size, err
+			}
+		}
+	}
+	if len(buf) > frameHead {
+		if err := flush(); err != nil {
+			return size, err
+		}
+	}
+	// The last frame is told from the others by its resource, which no entry has.
+	buf = appendBytes(buf, "")
+	buf = binary.AppendUvarint(buf, count)
+	return size, flush()
+}
+
+func appendEntry(dst []byte, e *store.Entry) []byte {
+	dst = appendBytes(dst, e.Key.Resource)
+	dst = appendBytes(dst, e.Key.Path)
+	dst = binary.AppendUvarint(dst, uint64(e.Revision))
+	dst = binary.AppendUvarint(dst, uint64(e.Created))
+	return appendBytes(dst, e.Value)
+}
+
+// newestCheckpoint finds the newest checkpoint in the directory and deletes what a crash left of
+// others. The zero checkpoint stands for an empty state.
+func newestCheckpoint(dir string) (checkpoint, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, checkpointPrefix+"*"))
+	if err != nil {
+		return checkpoint{}, err
+	}
+	slices.Sort(paths)
+	var newest checkpoint
+	for _, path := range slices.Backward(paths) {
+		var index uint64
+		name := filepath.Base(path)
+		if newest.index == 0 && !strings.HasSuffix(name, ".tmp") {
+			if _, err := fmt.Sscanf(name, checkpointPrefix+"%016x", &index); err == nil {
+				newest.index = index
+				continue
+			}
+		}
+		if err := os.Remove(path); err != nil {
+			return checkpoint{}, err
+		}
+	}
+	return newest, nil
+}
+
+// read loads the checkpoint's entries, and its revision before the first of them.
+// Possible errors: *CorruptError.
+func (c *checkpoint) read(dir string, entry func(*store.Entry)) (size int64, err error) {
+	path := filepath.Join(dir, c.name())
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	r := &frameReader{file: path, r: bufio.NewReaderSize(f, blockBytes)}
+	if err := c.readHead(r); err != nil {
+		return 0, err
+	}
+	names := map[string]string{} // one string for all keys of a resource
+	for count := uint64(0); ; {
+		body, err := r.next()
+		if err != nil {
+			return 0, err
+		}
+		p := parser{rest: body}
+		for len(p.rest) > 0 {
+			resource := string(p.bytes())
+			if resource == "" {
+				if total := p.uvarint(); total != count || p.err != nil {
+					return 0, r.corrupt(fmt.Errorf("%d entries are there of %d", count, total))
+				}
+				return r.offset, nil
+			}
+			if names[resource] == "" {
+				names[resource] = resource
+			}
+			e := &store.Entry{Key: store.Key{Resource: names[resource], Path: string(p.bytes())}}
+			e.Revision, e.Created = store.Revision(p.uvarint()), store.Revision(p.uvarint())
+			e.Value = slices.Clone(p.bytes())
+			if p.err != nil {
+				return 0, r.corrupt(p.err)
+			}
+			entry(e)
+			count++
+		}
+	}
+}
+
+func (c *checkpoint) readHead(r *frameReader) error {
+	body, err := r.next()
+	if err != nil {
+		return err
+	}
+	p := parser{rest: body}
+	if format := p.byte(); format != checkpointFormat {
+		return r.corrupt(fmt.Errorf("the format is %d, this program reads %d", format, checkpointFormat))
+	}
+	c.revision = store.Revision(p.uvarint())
+	if p.err != nil {
+		return r.corrupt(p.err)
+	}
+	return nil
+}
+
+// frameReader reads frames that follow each other in a file, numbered from zero.
+type frameReader struct {
+	file   string
+	r      io.Reader
+	number uint64
+	offset int64 // where the next frame starts
+	buf    []byte
+}
+
+func (r *frameReader) corrupt(err error) error {
+	return &CorruptError{File: r.file, Offset: r.offset, Err: err}
+}
+
+// next returns the body of the next frame; it is valid until the next call.
+func (r *frameReader) next() ([]byte, error) {
+	r.buf = slices.Grow(r.buf[:0], frameHead)[:frameHead]
+	if _, err := io.ReadFull(r.r, r.buf); err != nil {
+		return nil, r.corrupt(fmt.Errorf("reading a frame: %w", err))
+	}
+	n := int(binary.LittleEndian.Uint32(r.buf[8:]))
+	if n > frameBytesMax {
+		return nil, r.corrupt(fmt.Errorf("frame of %d bytes, at most %d are allowed", n, frameBytesMax))
+	}
+	r.buf = slices.Grow(r.buf, n)[:frameHead+n]
+	if _, err := io.ReadFull(r.r, r.buf[frameHead:]); err != nil {
+		return nil, r.corrupt(fmt.Errorf("reading a frame: %w", err))
+	}
+	number, body, err := parseFrame(r.buf)
+	if err == nil && number != r.number {
+		err = fmt.Errorf("frame %d stands where frame %d should", number, r.number)
+	}
+	if err != nil {
+		return nil, r.corrupt(err)
+	}
+	r.number++
+	r.offset += int64(len(r.buf))
+	return body, nil
+}
+
+// frameBytesMax bounds what a damaged length can make us allocate. A block is full when it has
+// blockBytes, so it is that and one entry; a value has at most commitBytesMax.
+const frameBytesMax = blockBytes + commitBytesMax + 1<<16

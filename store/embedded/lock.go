@@ -1,0 +1,49 @@
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockDir makes this process the only one that uses the directory, until the file is closed or the
+// process ends in whatever way.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("store: locking the directory: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		owner, _ := io.ReadAll(io.LimitReader(f, 32)) // only for the message
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, &LockedError{Dir: dir, PID: strings.TrimSpace(string(owner))}
+		}
+		return nil, fmt.Errorf("store: locking %s: %w", dir, err)
+	}
+	if err := f.Truncate(0); err != nil {
+		return nil, errors.Join(fmt.Errorf("store: locking %s: %w", dir, err), f.Close())
+	}
+	if _, err := fmt.Fprintf(f, "%d\n", os.Getpid()); err != nil && !errors.Is(err, unix.ENOSPC) {
+		return nil, errors.Join(fmt.Errorf("store: locking %s: %w", dir, err), f.Close())
+	}
+	return f, nil
+}
+
+// LockedError says that another store has the directory open.
+type LockedError struct {
+	Dir string
+	PID string // of its process, if it could be read
+}
+
+func (e *LockedError) Error() string {
+	if e.PID == "" {
+		return fmt.Sprintf("store: %s is in use by another process", e.Dir)
+	}
+	return fmt.Sprintf("store: %s is in use by process %s", e.Dir, e.PID)
+}

@@ -1,0 +1,374 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/setpoint-dev/setpoint/store"
+)
+
+func testWatchAtomic(e *env) {
+	w := e.watch("pods", "", 0)
+	const wide, deep = 40, 60 // more events than a call returns, and than fit a piece of a log
+	for i := range deep {
+		var ops []store.Op
+		for j := range wide {
+			ops = append(ops, put(pod(fmt.Sprintf("a/%d", j)), fmt.Sprint(i)))
+		}
+		e.commit(ops...)
+	}
+	last := store.Revision(0)
+	for total := 0; total < wide*deep; {
+		events, err := w.TryNext()
+		if err != nil || len(events) == 0 {
+			e.Fatalf("TryNext: %d events after %d, %v", len(events), total, err)
+		}
+		for i, ev := range events {
+			if want := fmt.Sprintf("a/%d", i%wide); ev.Entry.Key.Path != want {
+				e.Fatalf("event %d of a call is of %s, want %s", i, ev.Entry.Key.Path, want)
+			}
+			if i%wide == 0 {
+				last++
+			}
+			e.same("revision", ev.Entry.Revision, last)
+		}
+		e.same("whole revisions", len(events)%wide, 0)
+		e.same("revision of the watch", w.Revision(), last)
+		total += len(events)
+	}
+}
+
+func testWatchPrefix(e *env) {
+	all, some := e.watch("pods", "", 0), e.watch("pods", "a/", 0)
+	e.commit(put(pod("a/x"), "1"), put(pod("b/x"), "1"))
+	e.commit(put(pod("b/x"), "2"))
+	e.commit(put(store.Key{Resource: "nodes", Path: "a/x"}, "1"))
+	e.same("all", e.events(all), []string{"1 put pods/a/x", "1 put pods/b/x", "2 put pods/b/x"})
+	e.same("some", e.events(some), []string{"1 put pods/a/x"})
+	e.same("revision", some.Revision(), store.Revision(3))
+}
+
+func testResume(e *env) {
+	const n = 200
+	var want []string
+	for i := range n {
+		e.commit(put(pod("a/x"), fmt.Sprint(i)))
+		want = append(want, fmt.Sprintf("%d put pods/a/x", i+1))
+	}
+	for after := range store.Revision(n + 1) {
+		got := e.events(e.watch("pods", "", after))
+		e.same(fmt.Sprintf("events after %d", after), append([]string(nil), got...), append([]string(nil), want[after:]...))
+	}
+	_, err := e.Watch("pods", "", n+1)
+	e.fails("Watch of the future", err, store.ErrFuture)
+	for _, at := range []store.Revision{1, 63, 64, 65, 128, 150, n} {
+		e.compact(at)
+		for after := range store.Revision(n + 1) {
+			w, err := e.Watch("pods", "", after)
+			if after < at {
+				e.fails(fmt.Sprintf("Watch(%d) compacted to %d", after, at), err, store.ErrCompacted)
+				continue
+			}
+			if err != nil {
+				e.Fatalf("Watch(%d) compacted to %d: %v", after, at, err)
+			}
+			e.same("number of events", len(e.events(w)), int(n-after))
+		}
+	}
+}
+
+func testCompactAtDelete(e *env) {
+	e.commit(put(pod("a/x"), "1"))
+	gone := e.commit(del(pod("a/x"))).Revision
+	stalled := e.watch("pods", "", gone-1)
+	caughtUp := e.watch("pods", "", gone)
+	e.commit(put(pod("a/y"), "1"))
+	e.compact(gone)
+	_, err := e.Watch("pods", "", gone-1)
+	e.fails("Watch before the delete", err, store.ErrCompacted)
+	_, err = stalled.TryNext()
+	e.fails("TryNext of a stalled watch", err, store.ErrCompacted)
+	want := []string{fmt.Sprintf("%d put pods/a/y", gone+1)}
+	e.same("a watch that had the delete", e.events(caughtUp), want)
+	e.same("a watch from the delete", e.events(e.watch("pods", "", gone)), want)
+}
+
+func testQuiet(e *env) {
+	w := e.watch("pods", "", 0)
+	for i := range 10 {
+		r := e.commit(put(store.Key{Resource: "nodes", Path: "n"}, fmt.Sprint(i)))
+		e.same("events", len(e.events(w)), 0)
+		e.same("revision", w.Revision(), r.Revision)
+	}
+	// What was compacted was not of this resource, so the watch has missed nothing.
+	behind := e.watch("pods", "", 10)
+	e.commit(put(store.Key{Resource: "nodes", Path: "n"}, "again"))
+	e.compact(11)
+	r := e.commit(put(pod("a/x"), "1"))
+	e.same("events", e.events(behind), []string{fmt.Sprintf("%d put pods/a/x", r.Revision)})
+}
+
+func testReady(e *env) {
+	w := e.watch("pods", "", 0)
+	for i := range 100 {
+		before := w.Ready()
+		select {
+		case <-before:
+			e.Fatal("ready without an event")
+		default:
+		}
+		e.commit(put(pod("a/x"), fmt.Sprint(i)))
+		<-before
+		<-w.Ready()
+		e.same("number of events", len(e.events(w)), 1)
+	}
+}
+
+func testWatchContext(e *env) {
+	w := e.watch("pods", "", 0)
+	ctx, cancel := context.WithCancel(e.Context())
+	cancel()
+	_, err := w.Next(ctx)
+	e.fails("Next", err, context.Canceled)
+	e.commit(put(pod("a/x"), "1"))
+	events, err := w.Next(ctx)
+	e.fails("Next with an event there", err, nil)
+	e.same("events", len(events), 1)
+}
+
+func testStalled(e *env) {
+	stalled := e.watch("pods", "", 0)
+	healthy := e.watch("pods", "", 0)
+	const n = 500
+	for i := range n {
+		e.commit(put(pod("a/x"), fmt.Sprint(i)))
+		e.same("healthy", len(e.events(healthy)), 1)
+	}
+	e.compact(n - 1)
+	_, err := stalled.TryNext()
+	e.fails("stalled", err, store.ErrCompacted)
+	select {
+	case <-stalled.Ready():
+	default:
+		e.Error("a watch that has missed something is not ready to say so")
+	}
+	_, err = stalled.Next(e.Context())
+	e.fails("stalled again", err, store.ErrCompacted)
+}
+
+func testClose(e *env) {
+	w := e.watch("pods", "", 0)
+	e.commit(put(pod("a/x"), "1"))
+	s := e.snapshot()
+	e.events(w)
+	ended := make(chan error)
+	go func() {
+		_, err := w.Next(context.Background())
+		ended <- err
+	}()
+	if err := e.Close(); err != nil {
+		e.Errorf("Close: %v", err)
+	}
+	e.fails("Next", <-ended, store.ErrClosed)
+	_, err := w.TryNext()
+	e.fails("TryNext", err, store.ErrClosed)
+	<-w.Ready()
+	_, err = e.Watch("pods", "", 0)
+	e.fails("Watch", err, store.ErrClosed)
+	_, err = e.Commit(context.Background(), put(pod("a/x"), "2"))
+	e.fails("Commit", err, store.ErrClosed)
+	_, err = e.Snapshot(context.Background())
+	e.fails("Snapshot", err, store.ErrClosed)
+	_, err = e.SnapshotAt(context.Background(), 1)
+	e.fails("SnapshotAt", err, store.ErrClosed)
+	e.fails("Compact", e.Compact(context.Background(), 1), store.ErrClosed)
+	e.same("a snapshot from before", plain(s.Get(pod("a/x")).Value), "1")
+}
+
+// writers has goroutines write keys of two namespaces until stop is closed.
+func (e *env) writers(n int, stop <-chan struct{}) *sync.WaitGroup {
+	var group sync.WaitGroup
+	for w := range n {
+		group.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				key := pod(fmt.Sprintf("%c/%d", 'a'+w%2, i*31%25))
+				op := put(key, fmt.Sprintf("%d-%d", w, i))
+				if i%4 == 0 {
+					op = del(key)
+				}
+				if _, err := e.Commit(context.Background(), op); err != nil {
+					e.Errorf("Commit: %v", err)
+					return
+				}
+			}
+		})
+	}
+	return &group
+}
+
+// follower is a client: it lists, watches, and keeps what it should know to be true.
+type follower struct {
+	w      store.Watch
+	known  map[string]store.Revision
+	last   store.Revision
+	prefix string
+}
+
+func follow(s store.Store, snapshot store.Snapshot, prefix string) (*follower, error) {
+	f := &follower{known: map[string]store.Revision{}, last: snapshot.Revision(), prefix: prefix}
+	entries, _ := snapshot.List("pods", store.ListOptions{Prefix: prefix})
+	for _, entry := range entries {
+		f.known[entry.Key.Path] = entry.Revision
+	}
+	var err error
+	f.w, err = s.Watch("pods", prefix, snapshot.Revision())
+	return f, err
+}
+
+// step takes one call's events, and checks them against what it knows.
+func (f *follower) step() (int, error) {
+	before := f.last
+	events, err := f.w.TryNext()
+	for _, ev := range events {
+		path, prev := ev.Entry.Key.Path, store.Revision(0)
+		if ev.Prev != nil {
+			prev = ev.Prev.Revision
+		}
+		switch {
+		case ev.Entry.Revision <= before || ev.Entry.Revision < f.last:
+			return 0, fmt.Errorf("revision %d comes after %d", ev.Entry.Revision, f.last)
+		case prev != f.known[path]:
+			return 0, fmt.Errorf("%s was at %d before %d, and known at %d", path, prev, ev.Entry.Revision, f.known[path])
+		}
+		f.last = ev.Entry.Revision
+		if f.known[path] = ev.Entry.Revision; ev.Type == store.Delete {
+			delete(f.known, path)
+		}
+	}
+	if err == nil && f.w.Revision() < f.last {
+		err = fmt.Errorf("the watch says %d and has returned %d", f.w.Revision(), f.last)
+	}
+	return len(events), err
+}
+
+// agrees compares what the follower knows with a state.
+func (f *follower) agrees(s store.Snapshot) error {
+	entries, _ := s.List("pods", store.ListOptions{Prefix: f.prefix})
+	if len(entries) != len(f.known) {
+		return fmt.Errorf("%d keys are known at %d, there are %d", len(f.known), s.Revision(), len(entries))
+	}
+	for _, entry := range entries {
+		if f.known[entry.Key.Path] != entry.Revision {
+			return fmt.Errorf("%s is known at %d, it is at %d", entry.Key.Path, f.known[entry.Key.Path], entry.Revision)
+		}
+	}
+	return nil
+}
+
+func testFold(e *env) {
+	stop := make(chan struct{})
+	writers := e.writers(8, stop)
+	var clients sync.WaitGroup
+	for n := range 16 {
+		clients.Go(func() {
+			snapshot, err := e.Snapshot(context.Background())
+			if err != nil {
+				e.Errorf("Snapshot: %v", err)
+				return
+			}
+			f, err := follow(e, snapshot, []string{"", "a/", "b/"}[n%3])
+			for got := 0; err == nil && got < 300; {
+				var k int
+				if k, err = f.step(); k == 0 && err == nil {
+					<-f.w.Ready()
+				}
+				got += k
+			}
+			if err != nil {
+				e.Errorf("client %d: %v", n, err)
+				return
+			}
+			// The state of the revision that the watch says it has reached.
+			at, err := e.SnapshotAt(context.Background(), f.w.Revision())
+			if err == nil {
+				err = f.agrees(at)
+			}
+			if err != nil {
+				e.Errorf("client %d: %v", n, err)
+			}
+		})
+	}
+	clients.Wait()
+	close(stop)
+	writers.Wait()
+}
+
+func testBookmarks(e *env) {
+	stop := make(chan struct{})
+	writers := e.writers(4, stop)
+	f, err := follow(e, e.snapshot(), "a/")
+	for range 2_000 {
+		if err == nil {
+			_, err = f.step()
+		}
+		if err != nil {
+			break
+		}
+		// A bookmark says that all up to it has been seen: then it is the state of that revision.
+		var at store.Snapshot
+		if at, err = e.SnapshotAt(context.Background(), f.w.Revision()); err == nil {
+			err = f.agrees(at)
+		}
+	}
+	close(stop)
+	writers.Wait()
+	if err != nil {
+		e.Error(err)
+	}
+}
+
+func testOpenRace(e *env) {
+	stop := make(chan struct{})
+	writers := e.writers(2, stop)
+	var compactor sync.WaitGroup
+	compactor.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				if err := e.Compact(context.Background(), e.Revision()); err != nil {
+					e.Errorf("Compact: %v", err)
+					return
+				}
+			}
+		}
+	})
+	opened := 0
+	for range 3_000 {
+		f, err := follow(e, e.snapshot(), "")
+		for k := 0; err == nil && k < 3; k++ {
+			_, err = f.step()
+		}
+		if err == store.ErrCompacted {
+			continue
+		}
+		if err != nil {
+			e.Error(err)
+			break
+		}
+		opened++
+	}
+	close(stop)
+	writers.Wait()
+	compactor.Wait()
+	if opened == 0 {
+		e.Error("no watch got as far as to see anything")
+	}
+}
