@@ -52,7 +52,7 @@ func validateConfigMap(obj kinds.Object) field.ErrorList {
 	data, binary := tree.StringMap(obj, "data"), tree.StringMap(obj, "binaryData")
 	size := 0
 	for _, key := range slices.Sorted(maps.Keys(data)) {
-		path := field.NewPath("data").Key(key)
+		path := check.NewPath("data").Key(key)
 		e.Messages(path, key, validation.IsConfigMapKey(key))
 		if _, ok := binary[key]; ok {
 			e.Invalid(path, key, "duplicate of key present in binaryData")
@@ -60,11 +60,11 @@ func validateConfigMap(obj kinds.Object) field.ErrorList {
 		size += len(data[key])
 	}
 	for _, key := range slices.Sorted(maps.Keys(binary)) {
-		e.Messages(field.NewPath("binaryData").Key(key), key, validation.IsConfigMapKey(key))
+		e.Messages(check.NewPath("binaryData").Key(key), key, validation.IsConfigMapKey(key))
 		size += decodedLen(binary[key])
 	}
 	if size > dataBytesMax {
-		e.TooLong(field.NewPath(""), dataBytesMax) // of the whole object
+		e.TooLong(check.NewPath(""), dataBytesMax) // of the whole object
 	}
 	return e.List()
 }
@@ -85,11 +85,11 @@ func immutable(e *check.Errors, obj, old kinds.Object, fields ...string) {
 		return
 	}
 	if !tree.Bool(obj, "immutable") {
-		e.Forbidden(field.NewPath("immutable"), immutableData)
+		e.Forbidden(check.NewPath("immutable"), immutableData)
 	}
 	for _, name := range fields {
 		if !tree.Equal(obj[name], old[name]) {
-			e.Forbidden(field.NewPath(name), immutableData)
+			e.Forbidden(check.NewPath(name), immutableData)
 		}
 	}
 }

@@ -46,9 +46,9 @@ func controllerRevision() *kinds.Kind {
 func validateRevisionData(obj kinds.Object) field.ErrorList {
 	var e check.Errors
 	if data := obj["data"]; data == nil {
-		e.Required(field.NewPath("data"), "data is mandatory")
+		e.Required(check.NewPath("data"), "data is mandatory")
 	} else if _, ok := data.(map[string]any); !ok {
-		e.Required(field.NewPath("data"), "data must be a valid JSON object")
+		e.Required(check.NewPath("data"), "data must be a valid JSON object")
 	}
 	return e.List()
 }

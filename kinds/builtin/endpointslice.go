@@ -89,7 +89,7 @@ func validateEndpoints(obj kinds.Object) field.ErrorList {
 func validateEndpointSliceUpdate(obj, old kinds.Object) field.ErrorList {
 	var e check.Errors
 	if obj["addressType"] != old["addressType"] {
-		e.Invalid(field.NewPath("addressType"), nil, check.Immutable)
+		e.Invalid(check.NewPath("addressType"), nil, check.Immutable)
 	}
 	if !tree.Equal(obj["endpoints"], old["endpoints"]) {
 		e.Add(validateEndpoints(obj)...)
@@ -139,21 +139,21 @@ func endpoint(e *check.Errors, ep check.At, kind string) {
 	hints(e, ep.Child("hints"))
 }
 
-func endpointAddress(e *check.Errors, list, path *field.Path, kind, address string) {
+func endpointAddress(e *check.Errors, list, path check.Path, kind, address string) {
 	switch kind {
 	case "FQDN":
-		e.Add(validation.IsFullyQualifiedDomainName(path, address)...)
+		e.Add(validation.IsFullyQualifiedDomainName(path.Field(), address)...)
 		return
-	case "IPv4", "IPv6":
+	case "IPv4":
+		if !e.IP(path, address) {
+			return
+		}
+	case "IPv6":
+		if errs := validation.IsValidIP(path.Field(), address); len(errs) > 0 {
+			e.Add(errs...)
+			return
+		}
 	default:
-		return
-	}
-	errs := validation.IsValidIPForLegacyField(path, address, true, nil)
-	if kind == "IPv6" {
-		errs = validation.IsValidIP(path, address)
-	}
-	if len(errs) > 0 {
-		e.Add(errs...)
 		return
 	}
 	if familyOf(address) != kind {
@@ -164,7 +164,7 @@ func endpointAddress(e *check.Errors, list, path *field.Path, kind, address stri
 
 // endpointIP checks that traffic can be sent to an address. Pods have loopback addresses here, so
 // those are let through where loopback says so.
-func endpointIP(e *check.Errors, path *field.Path, address string, loopback bool) {
+func endpointIP(e *check.Errors, path check.Path, address string, loopback bool) {
 	ip, err := netip.ParseAddr(address)
 	switch {
 	case err != nil:

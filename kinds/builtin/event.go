@@ -190,7 +190,7 @@ func eventBasics(e *check.Errors, ev check.At, reporter string) {
 	atMost(e, ev.At("message"), eventText(ev.Map, "message"), eventNoteMax)
 }
 
-func atMost(e *check.Errors, path *field.Path, text string, most int) {
+func atMost(e *check.Errors, path check.Path, text string, most int) {
 	if len(text) > most {
 		e.Invalid(path, "", fmt.Sprintf("can have at most %d characters", most))
 	}
@@ -227,10 +227,10 @@ func eventSeries(e *check.Errors, ev check.At) {
 		return
 	}
 	if series.Int("count") < 2 {
-		e.Invalid(field.NewPath("series.count"), "", "should be at least 2")
+		e.Invalid(check.NewPath("series.count"), "", "should be at least 2")
 	}
 	if !series.Has("lastObservedTime") {
-		e.Required(field.NewPath("series.lastObservedTime"), "")
+		e.Required(check.NewPath("series.lastObservedTime"), "")
 	}
 }
 

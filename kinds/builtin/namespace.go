@@ -96,7 +96,7 @@ func keepAllButFinalizers(_ *kinds.Env, obj, old kinds.Object) error {
 func validateNamespace(obj kinds.Object) field.ErrorList {
 	var e check.Errors
 	for _, name := range tree.Strings(obj, "spec", "finalizers") {
-		finalizer(&e, field.NewPath("spec", "finalizers"), name)
+		finalizer(&e, check.NewPath("spec", "finalizers"), name)
 	}
 	return e.List()
 }
@@ -104,12 +104,12 @@ func validateNamespace(obj kinds.Object) field.ErrorList {
 func validateFinalize(obj, _ kinds.Object) field.ErrorList {
 	var e check.Errors
 	for i, name := range tree.Strings(obj, "spec", "finalizers") {
-		finalizer(&e, field.NewPath("spec", "finalizers").Index(i), name)
+		finalizer(&e, check.NewPath("spec", "finalizers").Index(i), name)
 	}
 	return e.List()
 }
 
-func finalizer(e *check.Errors, path *field.Path, name string) {
+func finalizer(e *check.Errors, path check.Path, name string) {
 	e.QualifiedName(path, name)
 	standard := []string{ownFinalizer, "orphan", "foregroundDeletion"}
 	if !strings.Contains(name, "/") && !slices.Contains(standard, name) {
@@ -119,7 +119,7 @@ func finalizer(e *check.Errors, path *field.Path, name string) {
 
 func validateNamespaceStatus(obj, _ kinds.Object) field.ErrorList {
 	var e check.Errors
-	path, phase := field.NewPath("status", "Phase"), tree.Str(obj, "status", "phase")
+	path, phase := check.NewPath("status", "Phase"), tree.Str(obj, "status", "phase")
 	deleting := tree.Has(obj, "metadata", "deletionTimestamp")
 	switch {
 	case !deleting && phase != "Active":

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -78,11 +77,11 @@ func taintNewNode(_ *kinds.Env, obj kinds.Object) error {
 func validateNode(obj kinds.Object) field.ErrorList {
 	var e check.Errors
 	// Upstream reports taints and swap under metadata, and so do we.
-	spec := check.At{Map: tree.Map(obj, "spec"), Path: field.NewPath("metadata")}
+	spec := check.At{Map: tree.Map(obj, "spec"), Path: check.NewPath("metadata")}
 	taints(&e, spec)
 	e.Add(validateNodeStatus(obj)...)
 	cidrs := tree.Strings(obj, "spec", "podCIDRs")
-	path := field.NewPath("spec", "podCIDRs")
+	path := check.NewPath("spec", "podCIDRs")
 	for i, cidr := range cidrs {
 		e.CIDR(path.Index(i), cidr)
 	}
@@ -97,14 +96,14 @@ func taints(e *check.Errors, spec check.At) {
 	seen := sets.Set[pair]{}
 	for _, t := range spec.Each("taints") {
 		key, value := t.Str("key"), t.Str("value")
-		e.Add(metavalidation.ValidateLabelName(key, t.At("key"))...)
+		e.QualifiedName(t.At("key"), key)
 		if msgs := validation.IsValidLabelValue(value); len(msgs) > 0 {
 			e.Invalid(t.At("value"), value, strings.Join(msgs, ";"))
 		}
 		pod.TaintEffect(e, t)
 		p := pair{key, t.Str("effect")}
 		if seen.Has(p) {
-			err := field.Duplicate(t.Path, t.Map)
+			err := field.Duplicate(t.Path.Field(), t.Map)
 			err.Detail = "taints must be unique by key and effect pair"
 			e.Add(err)
 		}
@@ -118,7 +117,7 @@ func validateNodeStatus(obj kinds.Object) field.ErrorList {
 		amounts := tree.StringMap(obj, "status", list)
 		for _, name := range slices.Sorted(maps.Keys(amounts)) {
 			if q, err := resource.ParseQuantity(amounts[name]); err == nil {
-				pod.CheckAmount(&e, field.NewPath("status", list, name), name, q)
+				pod.CheckAmount(&e, check.NewPath("status", list, name), name, q)
 			}
 		}
 	}

@@ -74,7 +74,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-func kindOf(t *testing.T, resource string) *kinds.Kind {
+func kindOf(t testing.TB, resource string) *kinds.Kind {
 	t.Helper()
 	for _, k := range builtin.All() {
 		if k.GroupResource().String() == resource {

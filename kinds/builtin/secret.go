@@ -69,7 +69,7 @@ func keepType(_ *kinds.Env, obj, old kinds.Object) error {
 
 func validateSecret(obj kinds.Object) field.ErrorList {
 	var e check.Errors
-	data, path := tree.StringMap(obj, "data"), field.NewPath("data")
+	data, path := tree.StringMap(obj, "data"), check.NewPath("data")
 	size := 0
 	for _, key := range slices.Sorted(maps.Keys(data)) {
 		e.Messages(path.Key(key), key, validation.IsConfigMapKey(key))
@@ -84,7 +84,7 @@ func validateSecret(obj kinds.Object) field.ErrorList {
 
 // secretType checks that a secret has what those who use its type look for.
 func secretType(e *check.Errors, obj kinds.Object, data map[string]string) {
-	path := field.NewPath("data")
+	path := check.NewPath("data")
 	need := func(keys ...string) {
 		for _, key := range keys {
 			if _, ok := data[key]; !ok {
@@ -104,7 +104,7 @@ func secretType(e *check.Errors, obj kinds.Object, data map[string]string) {
 	case "kubernetes.io/service-account-token":
 		const name = "kubernetes.io/service-account.name"
 		if tree.Str(obj, "metadata", "annotations", name) == "" {
-			e.Required(field.NewPath("metadata", "annotations").Key(name), "")
+			e.Required(check.NewPath("metadata", "annotations").Key(name), "")
 		}
 	case "kubernetes.io/dockercfg":
 		needJSON(".dockercfg")

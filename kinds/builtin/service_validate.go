@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/setpoint-dev/setpoint/kinds"
@@ -39,9 +38,7 @@ func validateService(obj kinds.Object) field.ErrorList {
 	clusterIPFields(&e, spec)
 	for i, ip := range spec.Strings("externalIPs") {
 		path := spec.At("externalIPs").Index(i)
-		if errs := validation.IsValidIPForLegacyField(path, ip, true, nil); len(errs) > 0 {
-			e.Add(errs...)
-		} else {
+		if e.IP(path, ip) {
 			endpointIP(&e, path, ip, false)
 		}
 	}
@@ -160,7 +157,7 @@ func clusterIPFields(e *check.Errors, spec check.At) {
 	}
 }
 
-func addressesValid(e *check.Errors, path *field.Path, ips []string) bool {
+func addressesValid(e *check.Errors, path check.Path, ips []string) bool {
 	valid := true
 	for i, ip := range ips {
 		if i == 0 && ip == headless {
@@ -170,9 +167,7 @@ func addressesValid(e *check.Errors, path *field.Path, ips []string) bool {
 			}
 			continue
 		}
-		errs := validation.IsValidIPForLegacyField(path.Index(i), ip, true, nil)
-		e.Add(errs...)
-		valid = valid && len(errs) == 0
+		valid = e.IP(path.Index(i), ip) && valid
 	}
 	if len(ips) > 2 {
 		e.Invalid(path, ips, "may only hold up to 2 values")
@@ -236,7 +231,7 @@ func loadBalancer(e *check.Errors, obj check.At) {
 		e.Forbidden(spec.At("allocateLoadBalancerNodePorts"), onlyLoadBalancer)
 	}
 	if balanced && !spec.Has("allocateLoadBalancerNodePorts") {
-		e.Required(field.NewPath("allocateLoadBalancerNodePorts"), "")
+		e.Required(check.NewPath("allocateLoadBalancerNodePorts"), "")
 	}
 	if spec.Has("loadBalancerClass") {
 		if balanced {

@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/setpoint-dev/setpoint/kinds/check"
 	"github.com/setpoint-dev/setpoint/kinds/tree"
@@ -209,7 +208,7 @@ func resizePolicy(e *check.Errors, ctx *context, c check.At) {
 }
 
 // oneOfAt is Errors.OneOf for rules that report at a list and not at the item's field.
-func oneOfAt(e *check.Errors, path *field.Path, value string, allowed ...string) {
+func oneOfAt(e *check.Errors, path check.Path, value string, allowed ...string) {
 	if value == "" {
 		e.Required(path, "")
 	} else if !slices.Contains(allowed, value) {

@@ -40,7 +40,7 @@ var countedResources = []string{
 }
 
 // nameRule checks the name of a resource where it is used.
-type nameRule func(e *check.Errors, path *field.Path, name string)
+type nameRule func(e *check.Errors, path check.Path, name string)
 
 // resources checks limits and requests, each by itself and against each other.
 func resources(e *check.Errors, r check.At, claims sets.Set[string], rule nameRule) {
@@ -98,7 +98,7 @@ func claimNames(e *check.Errors, r check.At, claims sets.Set[string]) {
 		}
 		seen.Insert(key)
 		if !claims.Has(name) {
-			err := field.NotFound(path.Index(i), name)
+			err := field.NotFound(path.Index(i).Field(), name)
 			err.Detail = "must be one of the names in pod.spec.resourceClaims"
 			if len(claims) == 0 {
 				err.Detail += " which is empty"
@@ -111,7 +111,7 @@ func claimNames(e *check.Errors, r check.At, claims sets.Set[string]) {
 }
 
 // amount checks that there can be so much of a resource.
-func amount(e *check.Errors, path *field.Path, name string, value any) {
+func amount(e *check.Errors, path check.Path, name string, value any) {
 	q := quantity(value)
 	CheckAmount(e, path, name, q)
 	if size, ok := strings.CutPrefix(name, hugePages); ok {
@@ -124,7 +124,7 @@ func amount(e *check.Errors, path *field.Path, name string, value any) {
 
 // CheckAmount checks that an amount of a resource, of a container or of a node, is not negative,
 // and whole where only whole ones make sense.
-func CheckAmount(e *check.Errors, path *field.Path, name string, q resource.Quantity) {
+func CheckAmount(e *check.Errors, path check.Path, name string, q resource.Quantity) {
 	if q.Sign() < 0 {
 		e.Invalid(path, q.String(), notNegative)
 	}
@@ -143,7 +143,7 @@ func quantity(v any) resource.Quantity {
 	return q
 }
 
-func containerResourceName(e *check.Errors, path *field.Path, name string) {
+func containerResourceName(e *check.Errors, path check.Path, name string) {
 	if !resourceName(e, path, name) {
 		return
 	}
@@ -157,19 +157,22 @@ func containerResourceName(e *check.Errors, path *field.Path, name string) {
 	}
 }
 
-func podResourceName(e *check.Errors, path *field.Path, name string) {
+func podResourceName(e *check.Errors, path check.Path, name string) {
 	if resourceName(e, path, name) && name != "cpu" && name != "memory" && !strings.HasPrefix(name, hugePages) {
 		e.NotSupported(path, name, "cpu", hugePages, "memory")
 	}
 }
 
 // resourceName checks a name as such; it says whether that is right, so that one mistake is told once.
-func resourceName(e *check.Errors, path *field.Path, name string) bool {
+func resourceName(e *check.Errors, path check.Path, name string) bool {
+	if slices.Contains(standardResources, name) {
+		return true
+	}
 	if msgs := validation.IsQualifiedName(name); len(msgs) > 0 {
 		e.Messages(path, name, msgs)
 		return false
 	}
-	if !strings.Contains(name, "/") && !slices.Contains(standardResources, name) && !strings.HasPrefix(name, hugePages) {
+	if !strings.Contains(name, "/") && !strings.HasPrefix(name, hugePages) {
 		e.Invalid(path, name, "must be a standard resource type or fully qualified")
 		return false
 	}

@@ -6,10 +6,8 @@ import (
 	"strings"
 
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/setpoint-dev/setpoint/kinds/check"
 )
@@ -20,10 +18,6 @@ const (
 
 	badOperator = "not a valid selector operator"
 )
-
-func labelName(e *check.Errors, path *field.Path, name string) {
-	e.Add(metavalidation.ValidateLabelName(name, path)...)
-}
 
 // affinity checks what a pod says about nodes and other pods near it.
 func affinity(e *check.Errors, spec check.At) {
@@ -101,7 +95,7 @@ func nodeRequirement(e *check.Errors, r check.At, checkValues bool) {
 	default:
 		e.Invalid(r.At("operator"), op, badOperator)
 	}
-	labelName(e, r.At("key"), r.Str("key"))
+	e.QualifiedName(r.At("key"), r.Str("key"))
 	if checkValues {
 		for i, v := range r.Strings("values") {
 			e.Messages(path.Index(i), v, validation.IsValidLabelValue(v))
@@ -120,7 +114,7 @@ func podTerm(e *check.Errors, term check.At) {
 	if key == "" {
 		e.Required(term.At("topologyKey"), "can not be empty")
 	}
-	labelName(e, term.At("topologyKey"), key)
+	e.QualifiedName(term.At("topologyKey"), key)
 }
 
 // matchLabelKeys checks the labels whose values are taken from the pod itself: they need a selector
@@ -134,7 +128,7 @@ func matchLabelKeys(e *check.Errors, term check.At) {
 			continue
 		}
 		for i, key := range keys {
-			labelName(e, term.At(field).Index(i), key)
+			e.QualifiedName(term.At(field).Index(i), key)
 		}
 	}
 	match := term.Strings("matchLabelKeys")
@@ -162,7 +156,7 @@ func tolerations(e *check.Errors, spec check.At) {
 	for _, t := range spec.Each("tolerations") {
 		key, op, value, effect := t.Str("key"), t.Str("operator"), t.Str("value"), t.Str("effect")
 		if key != "" {
-			labelName(e, t.At("key"), key)
+			e.QualifiedName(t.At("key"), key)
 		}
 		if key == "" && op != "Exists" {
 			e.Invalid(t.At("operator"), op,

@@ -28,8 +28,8 @@ const (
 func CheckTemplate(e *check.Errors, template check.At) {
 	meta := template.Child("metadata")
 	// The labels are reported beside metadata and not in it: upstream's paths are so.
-	e.Add(metavalidation.ValidateLabels(meta.StringMap("labels"), template.At("labels"))...)
-	e.Add(apivalidation.ValidateAnnotations(meta.StringMap("annotations"), template.At("annotations"))...)
+	e.Add(metavalidation.ValidateLabels(meta.StringMap("labels"), template.At("labels").Field())...)
+	e.Add(apivalidation.ValidateAnnotations(meta.StringMap("annotations"), template.At("annotations").Field())...)
 	spec := template.Child("spec")
 	annotations(e, check.At{Map: meta.Map, Path: template.Path}, spec)
 	checkSpec(e, spec, false)

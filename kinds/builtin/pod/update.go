@@ -256,7 +256,7 @@ func validateEphemeralContainersUpdate(obj, old kinds.Object) field.ErrorList {
 	var e check.Errors
 	spec := check.Root(obj).Child("spec")
 	if _, mirror := tree.Map(obj, "metadata", "annotations")[mirrorAnnotation]; mirror {
-		e.Forbidden(nil, "static pods do not support ephemeral containers")
+		e.Forbidden(check.Path{}, "static pods do not support ephemeral containers")
 	}
 	now := tree.List(obj, "spec", "ephemeralContainers")
 	for _, was := range tree.Maps(old, "spec", "ephemeralContainers") {
@@ -290,7 +290,7 @@ func validateResize(obj, old kinds.Object) field.ErrorList {
 	return e.List()
 }
 
-func resized(e *check.Errors, path *field.Path, now, was map[string]any) {
+func resized(e *check.Errors, path check.Path, now, was map[string]any) {
 	for _, changed := range tree.Diff(was, now, "", changesMax) {
 		switch {
 		case changed != "cpu" && changed != "memory":

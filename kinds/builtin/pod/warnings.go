@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/setpoint-dev/setpoint/kinds"
 	"github.com/setpoint-dev/setpoint/kinds/check"
@@ -41,7 +40,7 @@ func Warnings(template check.At) []string {
 	if spec.Int("terminationGracePeriodSeconds") < 0 {
 		w.add(spec.At("terminationGracePeriodSeconds"), "must be >= 0; negative values are invalid and will be treated as 1")
 	}
-	names, ports := map[string]*field.Path{}, map[string]check.At{}
+	names, ports := map[string]check.Path{}, map[string]check.At{}
 	for c := range eachContainer(spec) {
 		w.fractions(c)
 		w.hiddenEnv(c)
@@ -58,7 +57,7 @@ var deprecatedAnnotations = []struct{ name, text string }{
 
 type warner struct{ list []string }
 
-func (w *warner) add(path *field.Path, text string) {
+func (w *warner) add(path check.Path, text string) {
 	w.list = append(w.list, path.String()+": "+text)
 }
 
@@ -109,7 +108,7 @@ func (w *warner) hiddenEnv(c check.At) {
 }
 
 // ports tells of ports that several containers, or one several times, say they listen on.
-func (w *warner) ports(c check.At, names map[string]*field.Path, ports map[string]check.At) {
+func (w *warner) ports(c check.At, names map[string]check.Path, ports map[string]check.At) {
 	for _, p := range c.Each("ports") {
 		key := fmt.Sprintf("%d/%s", p.Int("containerPort"), p.Str("protocol"))
 		if other, ok := ports[key]; ok {
