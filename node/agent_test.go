@@ -71,7 +71,7 @@ func (m *machine) awaitNothingLeft(pod *corev1.Pod) {
 func TestKilledProcessIsReplacedAtOnce(t *testing.T) {
 	m := newMachine(t)
 	m.boot()
-	pod := m.run("web", nil, `echo run >>`+m.dir+`/runs; [ $(wc -l <`+m.dir+`/runs) = 1 ] && kill -9 $$; `+forever)
+	pod := m.run("web", nil, `echo run >>`+m.dir+`/runs; [ $(wc -l <`+m.dir+`/runs) = 1 ] && kill -9 $$$$; `+forever)
 	got := m.await(pod, "restarted", func(p *corev1.Pod) bool {
 		return ready(p) && p.Status.ContainerStatuses[0].RestartCount == 1
 	})

@@ -16,25 +16,25 @@ const (
 const self = "/proc/self/exe"
 
 // Main plays the part of a shim or of a container's first program when args
-// (os.Args[1:]) ask for one. A binary that uses this package calls it before
+// (os.Args) ask for one. A binary that uses this package calls it before
 // anything else:
 //
-//	if handled, code := process.Main(os.Args[1:]); handled {
+//	if handled, code := process.Main(os.Args); handled {
 //		os.Exit(code)
 //	}
 //
 // So does the TestMain of a test that starts containers.
 func Main(args []string) (handled bool, code int) {
-	if len(args) != 2 {
+	if len(args) != 3 {
 		return false, 0
 	}
 	var err error
-	switch args[0] {
+	switch args[1] {
 	case shimCommand:
-		err = shim(dir(args[1]))
+		err = shim(dir(args[2]))
 	case initCommand:
 		var spec initSpec
-		if err = json.Unmarshal([]byte(args[1]), &spec); err == nil {
+		if err = json.Unmarshal([]byte(args[2]), &spec); err == nil {
 			err = enter(spec)
 		}
 	default:

@@ -11,7 +11,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if handled, code := process.Main(os.Args[1:]); handled {
+	if handled, code := process.Main(os.Args); handled {
 		os.Exit(code)
 	}
 	os.Exit(m.Run())
