@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"bytes"
 	"math"
 	"slices"
 	"strconv"
@@ -195,9 +196,9 @@ func (e *encoder) float(v float64) {
 	}
 	start := len(e.out)
 	e.out = strconv.AppendFloat(e.out, v, format, -1, 64)
-	if n := len(e.out); format == 'e' && n-start >= 4 && e.out[n-4] == 'e' && e.out[n-3] == '-' && e.out[n-2] == '0' {
-		e.out[n-2] = e.out[n-1] // e-09 is e-9
-		e.out = e.out[:n-1]
+	if text := e.out[start:]; format == 'e' && bytes.HasSuffix(text[:len(text)-1], []byte("e-0")) {
+		last := text[len(text)-1]
+		e.out = append(e.out[:len(e.out)-2], last) // e-09 is e-9
 	}
 }
 
@@ -249,5 +250,6 @@ func appendEscape(out []byte, r rune) []byte {
 	case '\t':
 		return append(out, '\\', 't')
 	}
-	return append(out, '\\', 'u', hexDigits[r>>12&0xf], hexDigits[r>>8&0xf], hexDigits[r>>4&0xf], hexDigits[r&0xf])
+	out = append(out, '\\', 'u', hexDigits[r>>12&0xf], hexDigits[r>>8&0xf])
+	return append(out, hexDigits[r>>4&0xf], hexDigits[r&0xf])
 }

@@ -1,62 +1,13 @@
 package schema
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
-
-// wire says which field a protobuf field number is, or that it holds the fields of an embedded
-// struct.
-type wire struct {
-	field  int // index, or noField
-	inline []wire
-}
-
-const noField = -1
-
-// maxFieldNumber bounds the tables by number; upstream's numbers stay far below.
-const maxFieldNumber = 1000
-
-var envelopeMagic = []byte("k8s\x00")
-
-// Envelope opens the envelope of a protobuf body: the bytes "k8s\0" and a message with the
-// object's type and its own message, raw, which shares memory with data.
-func Envelope(data []byte) (apiVersion, kind string, raw []byte, err error) {
-	rest, ok := bytes.CutPrefix(data, envelopeMagic)
-	if !ok {
-		return "", "", nil, &Error{Head: true, text: fmt.Sprintf(
-			"provided data does not appear to be a protobuf message, expected prefix %v", envelopeMagic)}
-	}
-	var typeMeta []byte
-	err = eachField(rest, func(n protowire.Number, v wireValue) {
-		switch n {
-		case 1:
-			typeMeta = v.bytes
-		case 2:
-			raw = v.bytes
-		}
-	})
-	if err == nil {
-		err = eachField(typeMeta, func(n protowire.Number, v wireValue) {
-			switch n {
-			case 1:
-				apiVersion = string(v.bytes)
-			case 2:
-				kind = string(v.bytes)
-			}
-		})
-	}
-	if err != nil {
-		return "", "", nil, &Error{Head: true, text: err.Error()}
-	}
-	return apiVersion, kind, raw, nil
-}
 
 // DecodeProto reads the message inside an envelope. apiVersion and kind are not part of it: the
 // caller sets them from the envelope. Unknown fields are skipped. The error, if any, is an *Error,
@@ -70,58 +21,6 @@ func (s *Schema) DecodeProto(raw []byte) (Decoded, error) {
 		return Decoded{}, &Error{text: err.Error()}
 	}
 	return Decoded{Object: obj}, nil
-}
-
-// wireValue is a value as it stands on the wire: a number, or bytes, or one of another kind, which
-// nothing here uses.
-type wireValue struct {
-	kind   protowire.Type
-	number uint64
-	bytes  []byte
-}
-
-func (v wireValue) isBytes() bool { return v.kind == protowire.BytesType }
-
-// nextField reads the field at the beginning of data and returns what follows it.
-func nextField(data []byte) (n protowire.Number, v wireValue, rest []byte, err error) {
-	n, kind, used := protowire.ConsumeTag(data)
-	if used < 0 {
-		return 0, v, nil, wireError(used)
-	}
-	data = data[used:]
-	v.kind = kind
-	switch kind {
-	case protowire.VarintType:
-		v.number, used = protowire.ConsumeVarint(data)
-	case protowire.BytesType:
-		v.bytes, used = protowire.ConsumeBytes(data)
-	default:
-		used = protowire.ConsumeFieldValue(n, kind, data)
-	}
-	if used < 0 {
-		return 0, v, nil, wireError(used)
-	}
-	return n, v, data[used:], nil
-}
-
-// eachField calls f for each field of a message.
-func eachField(data []byte, f func(protowire.Number, wireValue)) error {
-	for len(data) > 0 {
-		n, v, rest, err := nextField(data)
-		if err != nil {
-			return err
-		}
-		f(n, v)
-		data = rest
-	}
-	return nil
-}
-
-func wireError(code int) error {
-	if err := protowire.ParseError(code); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return err
-	}
-	return io.ErrUnexpectedEOF
 }
 
 // protoDecoder reads a message along a type.
@@ -154,42 +53,38 @@ func (d *protoDecoder) object(t *Type, data []byte, old map[string]any) (map[str
 	if d.depth++; d.depth > depthMax {
 		return nil, errTooDeep
 	}
-	base := len(d.entries)
-	var seen fieldSet
-	if err := d.fields(t, t.message, data, base, &seen, old); err != nil {
+	m := message{t: t, base: len(d.entries), old: old}
+	if err := d.fields(&m, t.message, data); err != nil {
 		return nil, err
 	}
 	d.depth--
-	return d.takeStruct(t, base, &seen, old), nil
+	return d.takeStruct(t, m.base, &m.seen, old), nil
 }
 
-// fields reads a message, or the part of it that an embedded struct is, into the entries from base on.
-func (d *protoDecoder) fields(t *Type, message []wire, data []byte, base int, seen *fieldSet, old map[string]any) error {
+// message is a struct under way: its entries start at base, and old is what it adds to.
+type message struct {
+	t    *Type
+	base int
+	seen fieldSet
+	old  map[string]any
+}
+
+// fields reads a message, or the part of it that an embedded struct is, into the entries.
+func (d *protoDecoder) fields(m *message, numbers []wire, data []byte) error {
 	for len(data) > 0 {
 		n, v, rest, err := nextField(data)
 		if err != nil {
 			return err
 		}
 		w := wire{field: noField}
-		if int(n) < len(message) {
-			w = message[n]
+		if int(n) < len(numbers) {
+			w = numbers[n]
 		}
 		switch {
 		case w.inline != nil:
-			err = d.fields(t, w.inline, v.bytes, base, seen, old)
+			err = d.fields(m, w.inline, v.bytes)
 		case w.field != noField:
-			f := &t.Fields[w.field]
-			prev := old[f.Name]
-			if seen.has(w.field) {
-				prev = d.latest(base, w.field)
-			}
-			seen.add(w.field)
-			var value any
-			value, rest, err = d.field(f.Type, n, v, rest, prev)
-			d.entries = append(d.entries, entry{key: f.Name, field: w.field, value: value})
-			if err != nil {
-				err = fmt.Errorf("%s: %w", f.Name, err)
-			}
+			rest, err = d.field(m, w.field, n, v, rest)
 		}
 		if err != nil {
 			return err
@@ -199,15 +94,35 @@ func (d *protoDecoder) fields(t *Type, message []wire, data []byte, base int, se
 	return nil
 }
 
-// field makes a field's value of v, of what follows in rest under the same number n if the field is
-// repeated, and of prev, what the message has said of the field before. It returns what remains of
-// rest.
-func (d *protoDecoder) field(t *Type, n protowire.Number, v wireValue, rest []byte, prev any) (any, []byte, error) {
-	isMap := t.Kind == Map
-	if !isMap && (t.Kind != List || t.wrapped) {
-		value, err := d.value(t, v, prev)
-		return value, rest, err
+// field reads the field i from v and, if it is repeated, from what follows in rest under the same
+// number n. It returns what remains of rest.
+func (d *protoDecoder) field(
+	m *message, i int, n protowire.Number, v wireValue, rest []byte,
+) ([]byte, error) {
+	f := &m.t.Fields[i]
+	prev := m.old[f.Name]
+	if m.seen.has(i) {
+		prev = d.latest(m.base, i)
 	}
+	m.seen.add(i)
+	var value any
+	var err error
+	if t := f.Type; t.Kind == Map || t.Kind == List && !t.wrapped {
+		value, rest, err = d.collect(t, n, v, rest, prev)
+	} else {
+		value, err = d.value(t, v, prev)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Name, err)
+	}
+	d.entries = append(d.entries, entry{key: f.Name, field: i, value: value})
+	return rest, nil
+}
+
+// collect makes a list or a map of prev, v, and the values that follow under the same number.
+func (d *protoDecoder) collect(
+	t *Type, n protowire.Number, v wireValue, rest []byte, prev any,
+) (any, []byte, error) {
 	items, entries := len(d.items), len(d.entries)
 	if list, ok := prev.([]any); ok {
 		d.items = append(d.items, list...)
@@ -221,7 +136,7 @@ func (d *protoDecoder) field(t *Type, n protowire.Number, v wireValue, rest []by
 			return nil, nil, err
 		}
 	}
-	if isMap {
+	if t.Kind == Map {
 		m, _ := prev.(map[string]any)
 		return d.takeMap(entries, m), rest, nil
 	}

@@ -24,11 +24,16 @@ func (e *Error) Error() string { return e.text }
 // to a hostile body small.
 const findingsMax = 100
 
+// findingsTried is how many findings, equal ones included, are looked at: spelling the place of
+// each costs time that a hostile body must not have.
+const findingsTried = 10 * findingsMax
+
 // report collects what is wrong while a value is walked. Of the errors the first of the gravest
 // sort counts.
 type report struct {
 	steps    []step
 	findings []string
+	tried    int
 	errors   [head + 1]*Error
 }
 
@@ -79,7 +84,7 @@ func (r *report) duplicate(name string) { r.find("duplicate field ", name) }
 
 func (r *report) find(what, name string) {
 	r.at(nowhere)
-	if len(r.findings) >= findingsMax {
+	if r.tried++; r.tried > findingsTried || len(r.findings) >= findingsMax {
 		return
 	}
 	text := what + strconv.Quote(join(r.path(), name))
@@ -101,6 +106,9 @@ func (r *report) fail(g gravity, text string) {
 // mismatch reports a value of the wrong type. Upstream decodes into Go types, and its clients know
 // the text; found is "string", "number 1.5", "object" and so on.
 func (r *report) mismatch(g gravity, found, goType string) {
+	if len(r.steps) > 1 && r.errors[g] != nil {
+		return
+	}
 	owner, fields := r.goPath()
 	switch {
 	case fields == "":
@@ -110,7 +118,8 @@ func (r *report) mismatch(g gravity, found, goType string) {
 		// The root's: read beforehand, into a type without a name.
 		g, owner, fields = head, "", strings.TrimPrefix(fields, "TypeMeta.")
 	}
-	r.fail(g, "json: cannot unmarshal "+found+" into Go struct field "+owner+"."+fields+" of type "+goType)
+	r.fail(g, "json: cannot unmarshal "+found+
+		" into Go struct field "+owner+"."+fields+" of type "+goType)
 }
 
 // path is how findings spell the place: "spec.containers[0].ports".

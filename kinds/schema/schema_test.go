@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -283,5 +284,21 @@ func TestDecodeJSON_Allocations(t *testing.T) {
 		if got := testing.AllocsPerRun(100, func() { s.schema.Append(buf, obj) }); got > 0 {
 			t.Errorf("%s: Append allocates %v times", s.name, got)
 		}
+	}
+}
+
+// The data is generated from the versions that the module uses.
+func TestBuiltin_IsOfThePinnedVersion(t *testing.T) {
+	pins := func(file string) []string {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pins := regexp.MustCompile(`k8s\.io/(api|apimachinery|kube-openapi) v\S+`).FindAllString(string(text), -1)
+		slices.Sort(pins)
+		return pins
+	}
+	if diff := cmp.Diff(pins("../../go.mod"), pins("../../tools/schemagen/go.mod")); diff != "" {
+		t.Errorf("run go generate ./kinds/schema after setting the same versions: %s", diff)
 	}
 }

@@ -14,8 +14,11 @@ type entry struct {
 	value any
 }
 
-// stackMax bounds what one huge object leaves to the next ones.
-const stackMax = 4096
+// stackMax and scratchMax, in bytes, bound the space that one huge object leaves to the next ones.
+const (
+	stackMax   = 4096
+	scratchMax = 64 << 10
+)
 
 // reset empties the stack, so that it holds on to nothing, and says whether it is worth keeping.
 func (s *stack) reset() bool {

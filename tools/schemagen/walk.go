@@ -245,7 +245,7 @@ func (w *walker) spell(model string, t reflect.Type) (string, error) {
 		if t.Key().Kind() != reflect.String {
 			return "", fmt.Errorf("%v: keys are not strings", t)
 		}
-		return w.spellElem(model, t, "{", "}", "map["+t.Key().String()+"]")
+		return w.spellElem(model, t, "{", "}", "map[string]")
 	case reflect.Struct:
 		name, _ := modelName(t)
 		if err := w.structure(t); err != nil {
@@ -274,10 +274,7 @@ func (w *walker) spellElem(model string, t reflect.Type, open, shut, goPrefix st
 
 // ownName is the name of a Go type in messages, where it is not the usual one.
 func ownName(t reflect.Type, usual string) string {
-	if t.String() == usual && !strings.HasPrefix(usual, "map[") {
-		return ""
-	}
-	if strings.HasPrefix(usual, "map[string]") && t.String() == usual {
+	if t.String() == usual {
 		return ""
 	}
 	return "<" + t.String() + ">"
