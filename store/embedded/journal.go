@@ -71,7 +71,11 @@ func openJournal(dir string, after uint64, replay replayFunc) (*journal, error) 
 
 // reopen makes a log that was scanned ready for appending.
 func (j *journal) reopen() error {
-	log, err := wal.Open(nil, j.dir, &walpb.Snapshot{Index: new(j.index), Term: new(uint64(term))})
+	start := walpb.Snapshot{Index: new(j.index), Term: new(uint64(term))}
+	if j.index == 0 {
+		start.Term = new(uint64(0)) // as the library has it before the first entry
+	}
+	log, err := wal.Open(nil, j.dir, &start)
 	if err != nil {
 		return fmt.Errorf("store: opening the log: %w", err)
 	}
