@@ -14,14 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes/scheme"
-	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/setpoint-dev/setpoint/node"
+	"github.com/setpoint-dev/setpoint/node/internal/fakeapi"
 	"github.com/setpoint-dev/setpoint/node/process"
 )
 
@@ -34,52 +30,6 @@ func TestMain(m *testing.M) {
 
 // patience bounds each wait; a working agent needs milliseconds.
 const patience = 60 * time.Second
-
-// api is a fake server with the informers of one client.
-type api struct {
-	client.WithWatch
-	t *testing.T
-}
-
-func newAPI(t *testing.T) *api {
-	c := fake.NewClientBuilder().
-		WithScheme(scheme.Scheme).
-		WithStatusSubresource(&corev1.Pod{}, &corev1.Node{}).
-		Build()
-	return &api{WithWatch: c, t: t}
-}
-
-// GetInformer makes an informer that ends with the test.
-func (a *api) GetInformer(ctx context.Context, obj client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
-	gvk, err := a.GroupVersionKindFor(obj)
-	if err != nil {
-		return nil, err
-	}
-	list := func() client.ObjectList {
-		o, err := scheme.Scheme.New(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
-		if err != nil {
-			a.t.Fatal(err)
-		}
-		return o.(client.ObjectList)
-	}
-	source := &toolscache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
-			l := list()
-			return l, a.List(ctx, l)
-		},
-		WatchFuncWithContext: func(ctx context.Context, _ metav1.ListOptions) (watch.Interface, error) {
-			return a.Watch(ctx, list())
-		},
-	}
-	informer := toolscache.NewSharedIndexInformer(
-		toolscache.ToListWatcherWithWatchListSemantics(source, noWatchList{}), obj, 0, toolscache.Indexers{})
-	go informer.RunWithContext(ctx)
-	return informer, nil
-}
-
-type noWatchList struct{}
-
-func (noWatchList) IsWatchListSemanticsUnSupported() bool { return true }
 
 // events remembers what people were told.
 type events struct {
@@ -106,8 +56,9 @@ func (e *events) has(event string) bool {
 
 // machine is a machine with a state directory, on which agents come and go.
 type machine struct {
-	*api
+	*fakeapi.API
 	*events
+	t       *testing.T
 	dir     string
 	agent   *node.Agent
 	runtime node.Runtime
@@ -115,7 +66,7 @@ type machine struct {
 }
 
 func newMachine(t *testing.T) *machine {
-	m := &machine{api: newAPI(t), events: &events{}, dir: t.TempDir()}
+	m := &machine{API: fakeapi.New(), events: &events{}, t: t, dir: t.TempDir()}
 	t.Cleanup(func() {
 		if m.stop != nil {
 			m.stop()
@@ -135,7 +86,7 @@ func (m *machine) boot() {
 		m.t.Fatal(err)
 	}
 	agent, err := node.New(node.Options{
-		Name: "n1", Client: m, Informers: m.api, Recorder: m.events, Runtime: r, Dir: filepath.Join(m.dir, "volumes"),
+		Name: "n1", Client: m, Informers: m.API, Recorder: m.events, Runtime: r, Dir: filepath.Join(m.dir, "volumes"),
 	})
 	if err != nil {
 		m.t.Fatal(err)
