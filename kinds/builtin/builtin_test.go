@@ -1,6 +1,7 @@
 package builtin_test
 
 import (
+	"encoding/base64"
 	"fmt"
 	"strings"
 	"testing"
@@ -90,6 +91,27 @@ func errorsOf[L ~[]E, E error](rules func(kinds.Object) L) func(kinds.Object) []
 			}
 		}
 		return out
+	}
+}
+
+func TestDataMayNotBeTooMuch(t *testing.T) {
+	const most = 1 << 20
+	encoded := func(n int) string { return base64.StdEncoding.EncodeToString(make([]byte, n)) }
+	for _, c := range []struct {
+		resource, field string
+		make            func(n int) string
+	}{
+		{"configmaps", "data", func(n int) string { return strings.Repeat("v", n) }},
+		{"configmaps", "binaryData", encoded},
+		{"secrets", "data", encoded},
+	} {
+		rules := kindOf(t, c.resource).Strategy.Validate
+		for _, n := range []int{most, most + 1, most + 2} {
+			errs := rules(kinds.Object{c.field: map[string]any{"k": c.make(n)}})
+			if got := len(errs) == 0; got != (n <= most) {
+				t.Errorf("%s: %d bytes of %s: %v", c.resource, n, c.field, errs)
+			}
+		}
 	}
 }
 

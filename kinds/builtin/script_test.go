@@ -351,6 +351,9 @@ func (w *world) env() *kinds.Env {
 			if !strings.HasPrefix(ip, "10.0.0.") {
 				return "", errors.New("the provided network does not match the current range")
 			}
+			if w.ips[ip] {
+				return "", errors.New("provided IP is already allocated")
+			}
 			w.ips[ip] = true
 			return ip, nil
 		},
