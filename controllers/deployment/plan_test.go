@@ -442,3 +442,22 @@ func TestHashIsOfTheTemplateAlone(t *testing.T) {
 		t.Errorf("another template has the hash %s, the first %s", got, hash)
 	}
 }
+
+// TestNewPodsThatDoNotStartHoldTheOldOnes has a rollout whose new pods do not start: an old pod that
+// falls ill then stays, for it may recover, which the new ones have not shown that they can.
+func TestNewPodsThatDoNotStartHoldTheOldOnes(t *testing.T) {
+	w := newWorld(10, "3", "2")
+	w.run(t)
+	w.setImage("v2")
+	for range 4 {
+		w.pass()
+		w.serve(0, 100)
+		w.serve(1, 0)
+	}
+	before := w.sizes()
+	w.serve(0, *w.sets[0].Spec.Replicas-1)
+	w.pass()
+	if got, want := before+" → "+w.sizes(), "v1:8 v2:5 → v1:8 v2:5"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

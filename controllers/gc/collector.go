@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
 )
@@ -82,6 +84,7 @@ func (c *collector) Start(ctx context.Context) error {
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer c.queue.ShutDown()
+	ctx = klog.NewContext(ctx, logr.FromSlogHandler(c.log.Handler())) // what the reflectors log to
 	c.refresh(ctx, &all)
 	c.awaitSync(ctx)
 	for range c.workers {

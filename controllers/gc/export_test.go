@@ -42,3 +42,15 @@ func (g Graph) Observe(o Object) []types.UID     { return g.g.observe(o) }
 func (g Graph) Remove(uid types.UID) []types.UID { return g.g.remove(uid) }
 func (g Graph) View(uid types.UID) (View, bool)  { return g.g.view(uid) }
 func (g Graph) Len() int                         { return len(g.g.nodes) }
+
+// States makes a list of what the exported constants name.
+func States(values []any) []ownerState {
+	states := make([]ownerState, len(values))
+	for i, v := range values {
+		states[i] = v.(ownerState)
+	}
+	return states
+}
+
+// NewObject makes an object without owners.
+func NewObject(id Identity) Object { return object{identity: id} }
