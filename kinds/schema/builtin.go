@@ -160,6 +160,9 @@ func (l *library) options(f *Field, line string, words []string) {
 		case "keys":
 			f.Type.ListKeys = strings.Split(value, ",")
 		case "atomic":
+			if f.Type.Kind == Struct {
+				panic(malformed("atomic on a struct that others share: " + line))
+			}
 			f.Type.Atomic = true
 		case "default":
 			f.Default = constant(value)

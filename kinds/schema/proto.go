@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -31,10 +32,15 @@ type protoDecoder struct {
 }
 
 // text returns a part of the message as a string, without a copy of its own: all parts reach, in
-// capacity, to the end of the message, which tells where they are.
+// capacity, to the end of the message, which tells where they are. What is not UTF-8 becomes
+// U+FFFD, as it does in JSON.
 func (d *protoDecoder) text(part []byte) string {
 	at := len(d.src) - cap(part)
-	return d.src[at : at+len(part)]
+	text := d.src[at : at+len(part)]
+	if !utf8.ValidString(text) {
+		return string([]rune(text))
+	}
+	return text
 }
 
 var protoDecoders = sync.Pool{New: func() any { return new(protoDecoder) }}
