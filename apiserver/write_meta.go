@@ -110,8 +110,13 @@ func (t *write) modified() error {
 		"the object has been modified; please apply your changes to the latest version and try again"))
 }
 
+// invalid names the kind in whose form the object is kept, as upstream does.
 func (t *write) invalid(errs field.ErrorList) error {
-	return apierrors.NewInvalid(t.kind.GVK().GroupKind(), t.name, errs)
+	gk := t.kind.GVK().GroupKind()
+	if at := t.kind.Storage; at != nil {
+		gk.Group, gk.Kind = at.Group, at.Kind
+	}
+	return apierrors.NewInvalid(gk, t.name, errs)
 }
 
 // carryOver takes from the stored object what an update may not change and need not say.

@@ -1,0 +1,255 @@
+package apiserver_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/setpoint-dev/setpoint/kinds/tree"
+)
+
+func TestB021_NoOpApplyKeepsRevision(t *testing.T) {
+	for name, manifest := range map[string]string{
+		"int32":             deployment,
+		"quantities":        `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"x","resources":{"limits":{"cpu":"1000m","memory":"1000000k"},"requests":{"cpu":0.1}}}]}}`,
+		"empty list":        `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","finalizers":[]},"spec":{"containers":[{"name":"c","image":"x","env":[],"args":[]}]}}`,
+		"empty map":         `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","labels":{},"annotations":{}},"data":{}}`,
+		"explicit default":  `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"restartPolicy":"Always","containers":[{"name":"c","image":"x","ports":[{"containerPort":80,"protocol":"TCP"}]}]}}`,
+		"null":              `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","labels":null},"data":{"k":null}}`,
+		"empty label":       `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","labels":{"l":""}}}`,
+		"service":           `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s"},"spec":{"ports":[{"port":80}],"selector":{"a":"b"}}}`,
+		"status is ignored": `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s"},"spec":{"ports":[{"port":80}]},"status":{"loadBalancer":{"ingress":[{"ip":"1.2.3.4"}]}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAPI(t)
+			path := map[string]string{`"Deployment"`: deps + "/d", `"Pod"`: pods + "/p", `"ConfigMap"`: cms + "/a", `"Service"`: svcs + "/s"}
+			var at string
+			for kind, p := range path {
+				if strings.Contains(manifest, `"kind":`+kind) {
+					at = p
+				}
+			}
+			line := "PATCH " + at + "?fieldManager=m"
+			first := a.want(201, line, apply, manifest)
+			for range 5 {
+				a.clock.Step(time.Second)
+				if again := a.want(200, line, apply, manifest); again.text != first.text {
+					t.Fatalf("a repeated apply changed the object: %s", cmp.Diff(first.body, again.body))
+				}
+			}
+		})
+	}
+}
+
+func TestB023_PatchAndRevisions(t *testing.T) {
+	a := newAPI(t)
+	first := a.want(201, "POST "+cms, "", `{"metadata":{"name":"a"},"data":{"k":"1"}}`)
+	a.want(200, "PATCH "+cms+"/a", merge, `{"data":{"k":"2"}}`)
+	a.want(409, "PATCH "+cms+"/a", merge, fmt.Sprintf(`{"metadata":{"resourceVersion":%q},"data":{"k":"3"}}`, first.rev()))
+
+	const clients, patches = 20, 25
+	var all sync.WaitGroup
+	for c := range clients {
+		all.Go(func() {
+			for i := range patches {
+				if got := a.do("PATCH "+cms+"/a", merge, fmt.Sprintf(`{"data":{"c%d-%d":"x"}}`, c, i)); got.code != 200 {
+					t.Errorf("got %d: %s", got.code, got.text)
+				}
+			}
+		})
+	}
+	all.Wait()
+	got := a.want(200, "GET "+cms+"/a", "", "")
+	if n := len(tree.Map(got.body, "data")); n != clients*patches+1 {
+		t.Errorf("%d keys are there, want %d", n, clients*patches+1)
+	}
+}
+
+func TestB026_StrategicPatchOfDuplicates(t *testing.T) {
+	a := newAPI(t)
+	a.want(201, "POST "+svcs, "", `{"metadata":{"name":"dns"},"spec":{"ports":[{"name":"tcp","port":53},{"name":"udp","port":53,"protocol":"UDP"}]}}`)
+	got := a.want(422, "PATCH "+svcs+"/dns", strategic, `{"spec":{"ports":[{"port":53,"name":"renamed"}]}}`)
+	if !strings.Contains(got.text, "spec.ports has several items whose port is 53") {
+		t.Errorf("got %s", got.text)
+	}
+}
+
+func TestB028_ApplyBesideDuplicates(t *testing.T) {
+	a := newAPI(t)
+	const containers = `"containers":[{"name":"c","image":"x","env":[{"name":"A","value":"1"},{"name":"A","value":"2"}]}]`
+	a.want(201, "POST "+pods, "", `{"metadata":{"name":"p"},"spec":{`+containers+`}}`)
+	got := a.want(200, "PATCH "+pods+"/p?fieldManager=m", apply, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","labels":{"l":"1"}}}`)
+	spec := tree.List(got.body, "spec", "containers")[0].(map[string]any)
+	if len(tree.List(spec, "env")) != 2 || len(tree.List(got.body, "metadata", "managedFields")) != 2 {
+		t.Errorf("got %s", got.text)
+	}
+	a.want(400, "PATCH "+pods+"/p?fieldManager=m&force=true", apply, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{`+containers+`}}`)
+}
+
+func TestB030_ApplyAndUpdateByOneName(t *testing.T) {
+	a := newAPI(t)
+	a.want(201, "POST "+cms+"?fieldManager=m", "", `{"metadata":{"name":"a"},"data":{"k":"1"}}`)
+	wish := func(v string) string {
+		return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"` + v + `"}}`
+	}
+	got := a.want(409, "PATCH "+cms+"/a?fieldManager=m", apply, wish("2"))
+	if !strings.Contains(got.text, `conflict with \"m\" using v1`) {
+		t.Errorf("got %s", got.text)
+	}
+	got = a.want(200, "PATCH "+cms+"/a?fieldManager=m&force=true", apply, wish("2"))
+	for _, e := range tree.Maps(got.body, "metadata", "managedFields") {
+		if tree.Str(e, "operation") == "Update" && tree.Has(e, "fieldsV1", "f:data", "f:k") {
+			t.Errorf("the loser still owns the field: %s", got.text)
+		}
+	}
+	a.want(200, "PATCH "+cms+"/a?fieldManager=m", apply, wish("3"))
+}
+
+func TestB031_ConflictsNameWhatIsDisputed(t *testing.T) {
+	a := newAPI(t)
+	a.want(201, "PATCH "+cms+"/a?fieldManager=A", apply, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"x":"1","y":"1","z":"1"}}`)
+	got := a.want(409, "PATCH "+cms+"/a?fieldManager=B", apply, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"x":"1","y":"2"}}`)
+	if got.causes() != ".data.y" {
+		t.Errorf("causes are %q", got.causes())
+	}
+	a.want(200, "PATCH "+cms+"/a?fieldManager=B", apply, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"x":"1"}}`)
+}
+
+func TestB033_ApplyThatMakesAnInvalidObject(t *testing.T) {
+	a := newAPI(t)
+	a.want(201, "PATCH "+deps+"/d?fieldManager=A", apply, strings.Replace(deployment, `"replicas":2`, `"replicas":2,"strategy":{"rollingUpdate":{"maxSurge":2}}`, 1))
+	before := a.want(200, "GET "+deps+"/d", "", "")
+	wish := `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"strategy":{"type":"Recreate"}}}`
+	a.want(422, "PATCH "+deps+"/d?fieldManager=B&force=true", apply, wish)
+	if after := a.want(200, "GET "+deps+"/d", "", ""); after.text != before.text {
+		t.Errorf("a refused apply changed the object: %s", cmp.Diff(before.body, after.body))
+	}
+	a.want(200, "PATCH "+deps+"/d?fieldManager=B", jsonPatch, `[{"op":"remove","path":"/spec/strategy/rollingUpdate"},{"op":"replace","path":"/spec/strategy/type","value":"Recreate"}]`)
+	a.want(200, "PATCH "+deps+"/d?fieldManager=C", apply, wish)
+}
+
+func TestB036_Generation(t *testing.T) {
+	a := newAPI(t)
+	if got := a.want(201, "POST "+deps, "", strings.Replace(deployment, `"name":"d"}`, `"name":"d","generation":7}`, 1)); got.gen() != "1" {
+		t.Errorf("starts at %s", got.gen())
+	}
+	for _, step := range []struct{ what, line, patch, want string }{
+		{"spec", deps + "/d", `{"spec":{"replicas":3}}`, "2"},
+		{"the same spec", deps + "/d", `{"spec":{"replicas":3}}`, "2"},
+		{"label", deps + "/d", `{"metadata":{"labels":{"a":"b"}}}`, "2"},
+		{"finalizer", deps + "/d", `{"metadata":{"finalizers":["x/a"]}}`, "2"},
+		{"owner", deps + "/d", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"K","name":"n","uid":"u"}]}}`, "2"},
+		{"status through the object", deps + "/d", `{"status":{"replicas":9}}`, "2"},
+		{"status", deps + "/d/status", `{"status":{"replicas":1}}`, "2"},
+		{"generation", deps + "/d", `{"metadata":{"generation":50}}`, "2"},
+		{"an unknown field", deps + "/d", `{"nosuch":1}`, "2"},
+	} {
+		if got := a.want(200, "PATCH "+step.line, merge, step.patch); got.gen() != step.want {
+			t.Errorf("%s: generation is %s, want %s", step.what, got.gen(), step.want)
+		}
+	}
+	if got := a.want(200, "DELETE "+deps+"/d", "", ""); got.gen() != "3" {
+		t.Errorf("deleted: generation is %s, want 3", got.gen())
+	}
+}
+
+func TestB038_WhatStatusMayChange(t *testing.T) {
+	a := newAPI(t)
+	before := a.want(201, "POST "+deps, "", deployment)
+	got := a.want(200, "PUT "+deps+"/d/status", "", `{"metadata":{"name":"d","labels":{"via":"status"},"finalizers":["x/a"],
+		"ownerReferences":[{"apiVersion":"v1","kind":"K","name":"n","uid":"u"}]},"spec":{"replicas":9},"status":{"replicas":4}}`)
+	if fmt.Sprint(tree.Get(got.body, "status", "replicas")) != "4" {
+		t.Errorf("status was not written: %s", got.text)
+	}
+	for _, part := range [][]string{{"spec"}, {"metadata", "labels"}, {"metadata", "finalizers"}, {"metadata", "ownerReferences"}} {
+		if diff := cmp.Diff(tree.Get(before.body, part...), tree.Get(got.body, part...)); diff != "" {
+			t.Errorf("a status write changed %v: %s", part, diff)
+		}
+	}
+	a.want(409, "PUT "+deps+"/d/status", "", fmt.Sprintf(`{"metadata":{"name":"d","resourceVersion":%q},"status":{}}`, before.rev()))
+	after := a.want(200, "PATCH "+deps+"/d", merge, `{"status":{"replicas":7}}`)
+	if after.rev() != got.rev() {
+		t.Error("the object's own path wrote status")
+	}
+}
+
+func TestB048_DeleteAgainstNewFinalizer(t *testing.T) {
+	a := newAPI(t)
+	for i := range 300 {
+		name := fmt.Sprintf("r%d", i)
+		a.want(201, "POST "+cms, "", `{"metadata":{"name":"`+name+`"}}`)
+		var put, gone answer
+		var both sync.WaitGroup
+		both.Go(func() {
+			put = a.do("PUT "+cms+"/"+name, "", `{"metadata":{"name":"`+name+`","finalizers":["x/a"]}}`)
+		})
+		both.Go(func() { gone = a.do("DELETE "+cms+"/"+name, "", "") })
+		both.Wait()
+		after := a.do("GET "+cms+"/"+name, "", "")
+		switch {
+		case gone.code != 200:
+			t.Fatalf("DELETE: %s", gone.text)
+		case put.code == 200 && (after.code != 200 || !tree.Has(after.body, "metadata", "deletionTimestamp")):
+			t.Fatalf("the finalizer was accepted, and the object is: %s", after.text)
+		case put.code != 200 && (put.code != 404 || after.code != 404):
+			t.Fatalf("PUT: %s; the object is: %s", put.text, after.text)
+		}
+	}
+}
+
+func TestB093_SecondDeleteMovesNothing(t *testing.T) {
+	a := newAPI(t)
+	a.want(201, "POST "+cms, "", `{"metadata":{"name":"a","finalizers":["x/a"]}}`)
+	a.want(201, "POST "+pods, "", `{"metadata":{"name":"p"},"spec":{"nodeName":"n","containers":[{"name":"c","image":"x"}]}}`)
+	for _, path := range []string{cms + "/a", pods + "/p"} {
+		first := a.want(200, "DELETE "+path, "", "")
+		a.clock.Step(10 * time.Second)
+		if again := a.want(200, "DELETE "+path, "", ""); again.text != first.text {
+			t.Errorf("%s", cmp.Diff(first.body, again.body))
+		}
+	}
+	// A shorter grace period counts from when the first one began; a longer one does not count.
+	short := a.want(200, "DELETE "+pods+"/p?gracePeriodSeconds=15", "", "")
+	if got, want := short.str("metadata", "deletionTimestamp"), "2026-01-02T03:04:30Z"; got != want {
+		// The pod was deleted ten seconds after the ConfigMap's first deletion.
+		t.Errorf("ends at %s, want %s", got, want)
+	}
+	if longer := a.want(200, "DELETE "+pods+"/p?gracePeriodSeconds=100", "", ""); longer.text != short.text {
+		t.Errorf("%s", cmp.Diff(short.body, longer.body))
+	}
+	a.want(200, "DELETE "+pods+"/p?gracePeriodSeconds=0", "", "")
+	a.want(404, "GET "+pods+"/p", "", "")
+}
+
+func TestB153_JSONPatchIsRefusedFast(t *testing.T) {
+	a := newAPI(t)
+	a.want(201, "POST "+cms, "", `{"metadata":{"name":"a"},"data":{"k":"`+strings.Repeat("x", 1000)+`"}}`)
+	many := strings.Repeat(`{"op":"test","path":"/kind","value":"ConfigMap"},`, 10001)
+	a.want(413, "PATCH "+cms+"/a", jsonPatch, "["+many[:len(many)-1]+"]")
+	doubling := `[{"op":"copy","from":"/data","path":"/x"}`
+	for i := range 40 {
+		doubling += fmt.Sprintf(`,{"op":"copy","from":"/x","path":"/x/c%d"}`, i)
+	}
+	a.want(413, "PATCH "+cms+"/a", jsonPatch, doubling+"]")
+	a.want(422, "PATCH "+cms+"/a", jsonPatch, `[{"op":"add","path":"/metadata/finalizers/99999999","value":"x/y"}]`)
+}
+
+func TestB160_RefusedWritesGiveBackWhatTheyTook(t *testing.T) {
+	a := newAPI(t)
+	a.want(201, "POST "+svcs, "", `{"metadata":{"name":"taken"},"spec":{"type":"NodePort","ports":[{"port":80,"nodePort":30001}]}}`)
+	for range 400 { // more than the range has addresses
+		a.want(409, "POST "+svcs, "", `{"metadata":{"name":"taken"},"spec":{"type":"NodePort","ports":[{"port":80}]}}`)
+		a.want(422, "POST "+svcs, "", `{"metadata":{"name":"Bad Name"},"spec":{"ports":[{"port":80}]}}`)
+		a.want(201, "POST "+svcs+"?dryRun=All", "", `{"metadata":{"name":"dry"},"spec":{"type":"NodePort","ports":[{"port":80}]}}`)
+	}
+	a.want(201, "POST "+svcs, "", `{"metadata":{"name":"a"},"spec":{"clusterIP":"10.0.0.77","ports":[{"port":80}]}}`)
+	a.want(422, "POST "+svcs, "", `{"metadata":{"name":"b"},"spec":{"clusterIP":"10.0.0.77","ports":[{"port":80}]}}`)
+	a.want(200, "DELETE "+svcs+"/a", "", "")
+	a.want(201, "POST "+svcs, "", `{"metadata":{"name":"b"},"spec":{"clusterIP":"10.0.0.77","ports":[{"port":80}]}}`)
+	a.want(200, "PATCH "+svcs+"/taken", merge, `{"spec":{"type":"ClusterIP"}}`)
+	a.want(201, "POST "+svcs, "", `{"metadata":{"name":"c"},"spec":{"type":"NodePort","ports":[{"port":80,"nodePort":30001}]}}`)
+}
