@@ -128,11 +128,23 @@ func fieldsOf(k *kinds.Kind, obj kinds.Object) map[string]string {
 	return fields
 }
 
-// memoOf returns the memo of an entry, and derives it if nobody has yet.
+// memoOf returns the memo of an entry, and derives it if nobody has yet. A kind that is kept in
+// another's form has fields of its own, which are read each time: the slot is the other's.
 func memoOf(set *kinds.Set, k *kinds.Kind, e *store.Entry) (*memo, error) {
+	if k.Storage != nil {
+		return deriveMemo(set, k, e)
+	}
 	if m, ok := e.Memo.Load().(*memo); ok {
 		return m, nil
 	}
+	m, err := deriveMemo(set, k, e)
+	if err == nil {
+		e.Memo.Store(m)
+	}
+	return m, err
+}
+
+func deriveMemo(set *kinds.Set, k *kinds.Kind, e *store.Entry) (*memo, error) {
 	m := &memo{labels: labelsOf(e.Value)}
 	if len(k.Fields) > 0 {
 		obj, err := decodeStored(set, k, e.Value)
@@ -140,9 +152,6 @@ func memoOf(set *kinds.Set, k *kinds.Kind, e *store.Entry) (*memo, error) {
 			return nil, err
 		}
 		m.fields = fieldsOf(k, obj)
-	}
-	if k.Storage == nil {
-		e.Memo.Store(m)
 	}
 	return m, nil
 }

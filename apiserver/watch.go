@@ -121,7 +121,7 @@ func (s *Server) follow(out *stream, f *frames, b *beginning, opts *listOptions,
 	}
 	timers := s.newWatchTimers(life, opts.bookmarks)
 	defer timers.stop()
-	for {
+	for end, due := false, false; ; {
 		idle, err := drainEvents(out, f, b, n)
 		if err != nil {
 			return s.endWithError(out, f, err)
@@ -129,16 +129,15 @@ func (s *Server) follow(out *stream, f *frames, b *beginning, opts *listOptions,
 		if !idle {
 			continue
 		}
-		if err := out.flush(); err != nil {
-			return err
-		}
-		end, due := timers.wait(f.r, b.cursor.Ready(), s.stopped)
-		if due || end && opts.bookmarks {
+		if due {
+			// The cursor has just looked, so it knows how far a quiet resource has come.
 			out.buf = f.progress(out.buf, b.cursor.Revision())
 		}
-		if end {
-			return out.flush()
+		if err := out.flush(); err != nil || end {
+			return err
 		}
+		end, due = timers.wait(f.r, b.cursor.Ready(), s.stopped)
+		due = opts.bookmarks && (due || end)
 	}
 }
 
