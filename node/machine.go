@@ -260,13 +260,24 @@ func (s *step) ensure(c *corev1.Container) {
 	case !ok:
 		s.start(c, ContainerID{Pod: s.Pod.UID, Name: c.Name})
 	case current.Running:
-		delete(s.failures, c.Name)
+		s.settle(current.ID)
 		if why := s.Health[current.ID].Failed; why != "" {
 			s.unhealthy[current.ID] = true
 			s.stop(c, s.probeGrace(c, current.ID), why)
 		}
 	case s.view.restarts(c, current):
 		s.restart(c, current)
+	}
+}
+
+// settle forgets what is remembered for the start of an instance, now that it
+// runs.
+func (s *step) settle(id ContainerID) {
+	delete(s.failures, id.Name)
+	for old := range s.unhealthy {
+		if old.Name == id.Name && old.Attempt < id.Attempt {
+			delete(s.unhealthy, old)
+		}
 	}
 }
 
@@ -298,7 +309,6 @@ func (s *step) restart(c *corev1.Container, last ContainerState) {
 	if s.start(c, next) {
 		s.backoffs[c.Name] = b.next(last.FinishedAt, s.Now)
 		delete(s.announced, last.ID)
-		delete(s.unhealthy, last.ID)
 	}
 }
 
