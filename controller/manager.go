@@ -1,79 +1,327 @@
-// Package controller runs reconcilers.
+// Package controller runs reconcilers: what watches turn into keys, keys into calls of Reconcile, and
+// the results of those into further keys.
+//
+//	mgr, err := controller.NewManager(config, controller.ManagerOptions{})
+//	err = controller.ManagedBy(mgr).
+//		For(&appsv1.ReplicaSet{}).
+//		Owns(&corev1.Pod{}).
+//		Complete(&reconciler{client: mgr.GetClient()})
+//	err = mgr.Start(ctx)
+//
+// What is promised to a Reconciler, which is controller-runtime's:
+//   - It is given a key and nothing else. Whatever woke it, it reads what is and decides from that.
+//   - It is not called before the caches it reads have their first list, and never twice at once for
+//     one key.
+//   - It never reads state older than its own writes: before a key is worked on again, the cache
+//     shows what was written when it was worked on before. See package client.
+//   - An error brings the key back after a delay of its own, 5 ms doubling to 1000 s;
+//     reconcile.TerminalError is counted, logged and not tried again; Result.RequeueAfter brings the
+//     key back at that time, or when something wakes it earlier. A panic is an error.
+//   - The context ends when the manager stops or loses its lease, and carries a logger with the key
+//     and an id of the pass (for log/slog by LoggerFrom, for logr by logr.FromContext).
 package controller
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"net/http"
+	"sync"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
+	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
+	cr "sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
+
+	"github.com/setpoint-dev/setpoint/cache"
+	"github.com/setpoint-dev/setpoint/client"
+	"github.com/setpoint-dev/setpoint/lease"
 )
 
 // ManagerOptions are the settings of a manager. The zero value is a good default.
 type ManagerOptions struct {
+	// HTTPClient is used for all requests; nil makes one from the configuration.
+	HTTPClient *http.Client
 	// Scheme knows the Go types of the kinds; nil is client-go's.
 	Scheme *runtime.Scheme
+	// Mapper maps kinds to resources; nil asks the server's discovery when needed.
+	Mapper meta.RESTMapper
+	// Resync is how often every key is looked at again though nothing is known to have changed,
+	// give or take a tenth. Zero means ten hours.
+	Resync time.Duration
+	// Lease, if not nil, has controllers run only while this process holds it. The manager fills in
+	// Client, Clock and Logger where they are nil.
+	Lease *lease.Options
+	// StopTimeout bounds how long Start waits for controllers to end when it is told to. Zero means
+	// 30 s.
+	StopTimeout time.Duration
+	// Metrics, if not nil, is where the metrics of controllers and queues are registered.
+	Metrics prometheus.Registerer
 	// Logger is what the manager and its controllers log to; nil is slog.Default().
 	Logger *slog.Logger
 	// Clock is what time is read from; nil is the machine's.
 	Clock clock.WithTicker
 }
 
-// Manager runs controllers, and what they share: one cache, one client, one event sink.
+// Manager runs controllers, and what they share: one cache, one client, one sink of events. Use
+// NewManager. Its methods may be called concurrently.
 type Manager struct {
 	config *rest.Config
-	scheme *runtime.Scheme
-	mapper meta.RESTMapper
-	log    *slog.Logger
-	clock  clock.WithTicker
-	client client.Client
-	live   client.Reader
-	cache  cache.Cache
+	opts   ManagerOptions
+	client *client.Client
+	cache  *cache.Cache
+	events *eventSink
+	stats  *metrics
+
+	mu      sync.Mutex
+	loops   []*loop
+	others  []Runnable
+	started bool
+	add     func(Runnable) // once running
 }
 
-// NewManager returns a manager of the API server that the configuration names.
+// Runnable is something that runs until its context ends. Start blocks.
+type Runnable interface {
+	Start(ctx context.Context) error
+}
+
+// RunnableFunc is a function as a Runnable.
+type RunnableFunc func(context.Context) error
+
+// Start calls the function.
+func (f RunnableFunc) Start(ctx context.Context) error { return f(ctx) }
+
+// NewManager returns a manager of the API server that the configuration names. The client does not
+// limit its own rate unless the configuration says so: the server tells who asks too much.
 func NewManager(config *rest.Config, opts ManagerOptions) (*Manager, error) {
-	return &Manager{config: config, scheme: opts.Scheme, log: opts.Logger, clock: opts.Clock}, nil
+	config = rest.CopyConfig(config)
+	if config.QPS == 0 && config.RateLimiter == nil {
+		config.QPS = -1
+	}
+	if err := opts.fill(config); err != nil {
+		return nil, fmt.Errorf("controller: %w", err)
+	}
+	c, err := cache.New(config, cache.Options{
+		HTTPClient: opts.HTTPClient, Scheme: opts.Scheme, Mapper: opts.Mapper,
+		Resync: opts.Resync, Clock: opts.Clock, Logger: opts.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	cl, err := client.New(config, client.Options{
+		HTTPClient: opts.HTTPClient, Scheme: opts.Scheme, Mapper: opts.Mapper, Cache: c,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Manager{
+		config: config, opts: opts, client: cl, cache: c,
+		events: newEventSink(cl, opts), stats: newMetrics(opts.Metrics),
+	}, nil
 }
 
-// GetClient returns a client that reads from the cache and writes to the server.
-func (m *Manager) GetClient() client.Client { return m.client }
+// fill replaces what is not set.
+func (o *ManagerOptions) fill(config *rest.Config) (err error) {
+	if o.Scheme == nil {
+		o.Scheme = scheme.Scheme
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	o.StopTimeout = cmp.Or(o.StopTimeout, 30*time.Second)
+	if o.HTTPClient == nil {
+		if o.HTTPClient, err = rest.HTTPClientFor(config); err != nil {
+			return err
+		}
+	}
+	if o.Mapper == nil {
+		o.Mapper, err = apiutil.NewDynamicRESTMapper(config, o.HTTPClient)
+	}
+	return err
+}
+
+// GetClient returns a client that reads from the cache and writes to the server, and in a reconcile
+// never reads what is older than the controller's own writes.
+func (m *Manager) GetClient() cr.Client { return m.client }
 
 // GetAPIReader returns a reader that asks the server each time.
-func (m *Manager) GetAPIReader() client.Reader { return m.live }
+func (m *Manager) GetAPIReader() cr.Reader { return m.client.Live() }
 
 // GetCache returns the cache that all controllers share.
-func (m *Manager) GetCache() cache.Cache { return m.cache }
+func (m *Manager) GetCache() crcache.Cache { return m.cache }
 
 // GetFieldIndexer adds indexes to the cache; to be used before Start.
-func (m *Manager) GetFieldIndexer() client.FieldIndexer { return m.cache }
+func (m *Manager) GetFieldIndexer() cr.FieldIndexer { return m.cache }
 
 // GetScheme returns the scheme of the client and the cache.
-func (m *Manager) GetScheme() *runtime.Scheme { return m.scheme }
+func (m *Manager) GetScheme() *runtime.Scheme { return m.opts.Scheme }
 
-// GetRESTMapper maps kinds to resources, asking the server's discovery.
-func (m *Manager) GetRESTMapper() meta.RESTMapper { return m.mapper }
+// GetRESTMapper maps kinds to resources.
+func (m *Manager) GetRESTMapper() meta.RESTMapper { return m.opts.Mapper }
+
+// GetHTTPClient returns the client of all requests.
+func (m *Manager) GetHTTPClient() *http.Client { return m.opts.HTTPClient }
 
 // GetConfig returns the configuration the manager was made with.
 func (m *Manager) GetConfig() *rest.Config { return m.config }
 
-// GetEventRecorder returns a recorder of events reported by the named controller.
-func (m *Manager) GetEventRecorder(name string) recorder.EventRecorder { return nil }
+// GetEventRecorder returns a recorder of events that the named controller reports. Recording never
+// blocks; see eventSink for what is dropped.
+func (m *Manager) GetEventRecorder(name string) recorder.EventRecorder {
+	return eventRecorder{sink: m.events, reporter: name}
+}
 
 // Clock is what controllers read time from.
-func (m *Manager) Clock() clock.WithTicker { return m.clock }
+func (m *Manager) Clock() clock.WithTicker { return m.opts.Clock }
 
 // Logger is what controllers log to outside of a reconcile.
-func (m *Manager) Logger() *slog.Logger { return m.log }
+func (m *Manager) Logger() *slog.Logger { return m.opts.Logger }
 
-// Add has the manager run something besides controllers, once its caches have synced.
-func (m *Manager) Add(r manager.Runnable) error { return nil }
+// Add has the manager run something besides controllers: once its caches have synced and, if it
+// has a lease, while it holds that. What is added to a running manager is run at once.
+func (m *Manager) Add(r Runnable) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.add != nil {
+		m.add(r)
+		return nil
+	}
+	m.others = append(m.others, r)
+	return nil
+}
 
-// Start runs everything until the context ends or something fails, then stops it in order.
-func (m *Manager) Start(ctx context.Context) error { return nil }
+// addLoop takes in a controller. Its watches begin with the manager, its work when the caches have
+// synced.
+func (m *Manager) addLoop(l *loop) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.started {
+		return fmt.Errorf("controller %q: it was added after the manager was started", l.name)
+	}
+	for _, other := range m.loops {
+		if other.name == l.name {
+			return fmt.Errorf("controller %q: there is another of the name", l.name)
+		}
+	}
+	m.loops = append(m.loops, l)
+	return nil
+}
+
+// Start runs everything until the context ends or something fails. Then it stops controllers first,
+// gives back the lease when they have ended, and stops the cache last. It can be called once.
+func (m *Manager) Start(ctx context.Context) error {
+	m.mu.Lock()
+	if m.started {
+		m.mu.Unlock()
+		return errors.New("controller: the manager was started twice")
+	}
+	m.started = true
+	loops := m.loops
+	m.mu.Unlock()
+
+	// Cache and events outlive the controllers, so that what they do last is done well.
+	base, stopBase := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	defer func() { stopBase(); running.Wait() }()
+	for _, l := range loops {
+		if err := l.watch(base); err != nil {
+			return fmt.Errorf("controller %q: %w", l.name, err)
+		}
+	}
+	running.Go(func() { _ = m.cache.Start(base) })
+	running.Go(func() { m.events.run(base) })
+	if !m.cache.WaitForCacheSync(ctx) {
+		return nil // told to stop before there was anything to do
+	}
+	everywhere, led := split(loops)
+	return m.run(ctx, everywhere, led)
+}
+
+// split separates what runs on every replica from what runs on the holder of the lease.
+func split(loops []*loop) (everywhere, led []Runnable) {
+	for _, l := range loops {
+		if l.opts.AnyReplica {
+			everywhere = append(everywhere, l)
+		} else {
+			led = append(led, l)
+		}
+	}
+	return everywhere, led
+}
+
+// run works until the context ends or something fails, and then until everything has ended.
+func (m *Manager) run(ctx context.Context, everywhere, led []Runnable) error {
+	work := func(ctx context.Context) error { return m.work(ctx, led) }
+	if m.opts.Lease == nil {
+		return m.together(ctx, append(everywhere, RunnableFunc(work)))
+	}
+	options := *m.opts.Lease
+	if options.Client == nil {
+		options.Client = m.client.Client
+	}
+	if options.Clock == nil {
+		options.Clock = m.opts.Clock
+	}
+	if options.Logger == nil {
+		options.Logger = m.opts.Logger
+	}
+	return m.together(ctx, append(everywhere, RunnableFunc(func(ctx context.Context) error {
+		return lease.Run(ctx, options, func(ctx context.Context, _ lease.Term) error { return work(ctx) })
+	})))
+}
+
+// together runs all until the context ends or one fails, and then waits for them, but not for ever.
+func (m *Manager) together(ctx context.Context, runnables []Runnable) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, r := range runnables {
+		group.Go(func() error { return r.Start(ctx) })
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- group.Wait() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	timer := m.opts.Clock.NewTimer(m.opts.StopTimeout)
+	defer timer.Stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-timer.C():
+		return fmt.Errorf("controller: not everything ended within %v of being told to", m.opts.StopTimeout)
+	}
+}
+
+// work runs controllers, and what Add has been given and will be given.
+func (m *Manager) work(ctx context.Context, led []Runnable) error {
+	group, ctx := errgroup.WithContext(ctx)
+	start := func(r Runnable) { group.Go(func() error { return r.Start(ctx) }) }
+	m.mu.Lock()
+	for _, r := range append(led, m.others...) {
+		start(r)
+	}
+	m.add = start
+	m.mu.Unlock()
+	group.Go(func() error {
+		<-ctx.Done()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.add = nil
+		return nil
+	})
+	return group.Wait()
+}

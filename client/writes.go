@@ -1,0 +1,171 @@
+package client
+
+import (
+	"context"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Progress says how far the reader that a client reads from has come; cache.Cache implements it.
+type Progress interface {
+	// AtRevision reports whether reads of the kind are at least as new as the revision. If not, then
+	// is called once when they are; it must not block. A nil then only asks.
+	AtRevision(gvk schema.GroupVersionKind, revision int64, then func()) bool
+	// AtDeletion is AtRevision for the deletion of the object of that uid, or the mark of it.
+	AtDeletion(gvk schema.GroupVersionKind, key types.NamespacedName, uid types.UID, then func()) bool
+}
+
+// Writes are the writes of whoever carries them in a context, as far as reads may not show them
+// yet. A controller keeps one for each key it works on, and works on the key again only when its
+// Writes are settled: so what it made is always there when it counts what there is. The zero value
+// is empty. Its methods may be called concurrently.
+type Writes struct {
+	mu        sync.Mutex
+	revisions map[schema.GroupVersionKind]int64
+	deletions map[deletion]bool
+	// doubtful are kinds written to with an outcome that nobody knows: an answer was lost, or what
+	// was to be made is there already and not in the cache.
+	doubtful map[schema.GroupVersionKind]bool
+}
+
+type deletion struct {
+	gvk schema.GroupVersionKind
+	key types.NamespacedName
+	uid types.UID
+}
+
+type writesKey struct{}
+
+// Track returns a context whose writes are recorded in w, and whose reads are never older than them.
+func Track(ctx context.Context, w *Writes) context.Context {
+	return context.WithValue(ctx, writesKey{}, w)
+}
+
+func tracked(ctx context.Context) *Writes {
+	w, _ := ctx.Value(writesKey{}).(*Writes)
+	return w
+}
+
+// Empty says whether nothing is to be waited for.
+func (w *Writes) Empty() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.revisions) == 0 && len(w.deletions) == 0 && len(w.doubtful) == 0
+}
+
+func (w *Writes) wrote(gvk schema.GroupVersionKind, revision int64) {
+	if w == nil || revision == 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.revisions == nil {
+		w.revisions = make(map[schema.GroupVersionKind]int64)
+	}
+	w.revisions[gvk] = max(w.revisions[gvk], revision)
+}
+
+func (w *Writes) deleted(d deletion) {
+	if w == nil {
+		return
+	}
+	if d.uid == "" { // then another object of the name can't be told from it
+		w.doubt(d.gvk)
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.deletions == nil {
+		w.deletions = make(map[deletion]bool)
+	}
+	w.deletions[d] = true
+}
+
+func (w *Writes) doubt(gvk schema.GroupVersionKind) {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.doubtful == nil {
+		w.doubtful = make(map[schema.GroupVersionKind]bool)
+	}
+	w.doubtful[gvk] = true
+}
+
+func (w *Writes) doubts(gvk schema.GroupVersionKind) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.doubtful[gvk]
+}
+
+// behind reports whether reads of the kind may not show every write; then is called once that may
+// have changed. It forgets what is shown.
+func (w *Writes) behind(gvk schema.GroupVersionKind, p Progress, then func()) bool {
+	revision, deletions := w.pending(gvk)
+	if revision != 0 {
+		if !p.AtRevision(gvk, revision, then) {
+			return true
+		}
+		w.forget(gvk, revision)
+	}
+	for _, d := range deletions {
+		if !p.AtDeletion(d.gvk, d.key, d.uid, then) {
+			return true
+		}
+		w.mu.Lock()
+		delete(w.deletions, d)
+		w.mu.Unlock()
+	}
+	return false
+}
+
+func (w *Writes) pending(gvk schema.GroupVersionKind) (revision int64, deletions []deletion) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for d := range w.deletions {
+		if d.gvk == gvk {
+			deletions = append(deletions, d)
+		}
+	}
+	return w.revisions[gvk], deletions
+}
+
+// forget drops a revision that is shown, unless a later one has been written meanwhile.
+func (w *Writes) forget(gvk schema.GroupVersionKind, revision int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.revisions[gvk] == revision {
+		delete(w.revisions, gvk)
+	}
+}
+
+// kinds returns every kind with something to wait for, and those of which that is not known.
+func (w *Writes) kinds() (written, doubtful []schema.GroupVersionKind) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	seen := make(map[schema.GroupVersionKind]bool)
+	for gvk := range w.revisions {
+		seen[gvk] = true
+	}
+	for d := range w.deletions {
+		seen[d.gvk] = true
+	}
+	for gvk := range seen {
+		written = append(written, gvk)
+	}
+	for gvk := range w.doubtful {
+		doubtful = append(doubtful, gvk)
+	}
+	return written, doubtful
+}
+
+// settle replaces a doubt by the revision that removes it.
+func (w *Writes) settle(gvk schema.GroupVersionKind, revision int64) {
+	w.wrote(gvk, revision)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.doubtful, gvk)
+}
