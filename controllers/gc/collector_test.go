@@ -327,6 +327,34 @@ func TestB056_OrphaningFindsDependentsTheWatchHasNotShown(t *testing.T) {
 	})
 }
 
+// TestOwnerThatIsNeverSeenIsAskedForAgain has a kind whose objects can be read but not listed.
+func TestOwnerThatIsNeverSeenIsAskedForAgain(t *testing.T) {
+	start := func() *controllertest.Metadata {
+		server := newServer()
+		server.Before = func(request string) error {
+			if strings.HasPrefix(request, "list widgets") {
+				return apierrors.NewServiceUnavailable("later")
+			}
+			return nil
+		}
+		return server
+	}
+	runOn(t, start, func(f *fixture) {
+		owner := f.server.Put(widgets, metav1.ObjectMeta{Namespace: "ns", Name: "w"})
+		f.server.Put(mapsGVR, metav1.ObjectMeta{Namespace: "ns", Name: "child", OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "example.com/v1", Kind: "Widget", Name: "w", UID: owner.UID},
+		}})
+		f.settle()
+		f.expect("child", "widgets.example.com ns/w")
+		if err := f.server.Resource(widgets).Namespace("ns").Delete(context.Background(), "w", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		f.settle()
+		f.settle()
+		f.expect()
+	})
+}
+
 func TestNamespacesAreKeptApart(t *testing.T) {
 	run(t, func(f *fixture) {
 		owner := f.put("owner")
