@@ -174,7 +174,11 @@ func (c *committer) repair() error {
 	if time.Since(c.brokenAt) < retryAfter {
 		return c.broken
 	}
-	if err := c.journal.recover(); err != nil {
+	switch err := c.journal.recover(); {
+	case errors.Is(err, errStillOpen):
+		c.brokenAt = time.Now()
+		return c.broken
+	case err != nil:
 		return c.fail(err)
 	}
 	c.broken = nil

@@ -130,9 +130,12 @@ func (j *journal) recover() error {
 		// The library does not close its files if it cannot write to them. The collector does, and
 		// the next attempt finds the lock free.
 		runtime.GC()
+		return errStillOpen
 	}
 	return err
 }
+
+var errStillOpen = errors.New("store: the log is still open")
 
 // release deletes the segments that hold only entries up to the index.
 func (j *journal) release(index uint64) error {
