@@ -31,8 +31,8 @@ type Attributes struct {
 	User        *authn.User
 	DryRun      bool
 
-	// Object is what is to be stored, nil for a delete; a Mutator may change it. Old is what is
-	// stored, nil for a create, and never changed.
+	// Object is what is to be stored, nil for a delete; a Mutator may change it in place. Old is
+	// what is stored, nil for a create, and never changed.
 	Object, Old kinds.Object
 	// Warn sends the client a warning.
 	Warn func(text string)
@@ -42,12 +42,14 @@ type Attributes struct {
 }
 
 // Mutator changes an object before it is defaulted again and checked. An error refuses the write
-// and is what the client sees. A write that meets a conflict comes again.
+// and is what the client sees. A write that meets a conflict comes again. It may be called
+// concurrently.
 type Mutator interface {
 	Mutate(ctx context.Context, a *Attributes) error
 }
 
-// Validator refuses a write by an error, which is what the client sees.
+// Validator refuses a write by an error, which is what the client sees. It may be called
+// concurrently.
 type Validator interface {
 	Validate(ctx context.Context, a *Attributes) error
 }

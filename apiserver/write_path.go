@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -210,12 +211,21 @@ func (t *write) attributes(op Operation, obj, old kinds.Object, snap store.Snaps
 	}
 }
 
+// mutate runs the mutators, and makes canonical again what those that were given to the server may
+// have left of the object.
 func (t *write) mutate(a *Attributes) error {
 	for _, m := range t.server.mutators {
 		if err := m.Mutate(t.ctx, a); err != nil {
 			return err
 		}
 	}
+	if a.Object == nil || len(t.server.opts.Mutators) == 0 {
+		return nil
+	}
+	if _, err := t.kind.Schema.Conform(a.Object); err != nil {
+		return fmt.Errorf("admission left an object that is not a %s: %w", t.kind.Kind, err)
+	}
+	t.setDefaults(a.Object)
 	return nil
 }
 
