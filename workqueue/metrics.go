@@ -4,28 +4,34 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// The metrics have client-go's names, so that dashboards carry over. Keys are never labels.
-var (
-	labels      = []string{"name"}
-	depth       = desc("depth", "Keys that are ready.")
-	delayedKeys = desc("delayed", "Keys that wait for their time.")
-	oldest      = desc("oldest_age_seconds", "How long the longest waiting ready key has waited.")
-	adds        = desc("adds_total", "Adds handled.")
-	retries     = desc("retries_total", "Retries handled.")
-	queueTime   = desc("queue_duration_seconds", "How long keys wait until they are worked on.")
-	workTime    = desc("work_duration_seconds", "How long keys are worked on.")
-	unfinished  = desc("unfinished_work_seconds", "Seconds of work under way that is not yet counted.")
-	longest     = desc("longest_running_processor_seconds", "How long the longest running work has run.")
-)
+// descriptors are the metrics of one queue; they have client-go's names, so that dashboards carry
+// over. The queue's name is a label; keys never are.
+type descriptors struct {
+	depth, delayed, oldest, adds, retries, queueTime, workTime, unfinished, longest *prometheus.Desc
+}
 
-func desc(name, help string) *prometheus.Desc {
-	return prometheus.NewDesc("workqueue_"+name, help, labels, nil)
+func newDescriptors(queue string) descriptors {
+	desc := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc("workqueue_"+name, help, nil, prometheus.Labels{"name": queue})
+	}
+	return descriptors{
+		depth:      desc("depth", "Keys that are ready."),
+		delayed:    desc("delayed", "Keys that wait for their time."),
+		oldest:     desc("oldest_age_seconds", "How long the longest waiting ready key has waited."),
+		adds:       desc("adds_total", "Adds handled."),
+		retries:    desc("retries_total", "Retries handled."),
+		queueTime:  desc("queue_duration_seconds", "How long keys wait until they are worked on."),
+		workTime:   desc("work_duration_seconds", "How long keys are worked on."),
+		unfinished: desc("unfinished_work_seconds", "Seconds of work under way that is not yet counted."),
+		longest:    desc("longest_running_processor_seconds", "How long the longest running work has run."),
+	}
 }
 
 // Describe implements prometheus.Collector.
 func (q *Queue[T]) Describe(ch chan<- *prometheus.Desc) {
+	d := &q.descs
 	for _, d := range []*prometheus.Desc{
-		depth, delayedKeys, oldest, adds, retries, queueTime, workTime, unfinished, longest,
+		d.depth, d.delayed, d.oldest, d.adds, d.retries, d.queueTime, d.workTime, d.unfinished, d.longest,
 	} {
 		ch <- d
 	}
@@ -37,26 +43,27 @@ func (q *Queue[T]) Collect(ch chan<- prometheus.Metric) {
 	q.mu.Lock()
 	s, m := q.core.stats(q.now()), q.core.metrics
 	q.mu.Unlock()
+	d := &q.descs
 	gauge := func(d *prometheus.Desc, v float64) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, q.name)
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
 	}
-	gauge(depth, float64(s.Ready))
-	gauge(delayedKeys, float64(s.Delayed))
-	gauge(oldest, s.Oldest.Seconds())
-	gauge(unfinished, s.Unfinished.Seconds())
-	gauge(longest, s.LongestWork.Seconds())
-	ch <- prometheus.MustNewConstMetric(adds, prometheus.CounterValue, float64(m.adds), q.name)
-	ch <- prometheus.MustNewConstMetric(retries, prometheus.CounterValue, float64(m.retries), q.name)
-	ch <- m.queueTime.metric(queueTime, q.name)
-	ch <- m.workTime.metric(workTime, q.name)
+	gauge(d.depth, float64(s.Ready))
+	gauge(d.delayed, float64(s.Delayed))
+	gauge(d.oldest, s.Oldest.Seconds())
+	gauge(d.unfinished, s.Unfinished.Seconds())
+	gauge(d.longest, s.LongestWork.Seconds())
+	ch <- prometheus.MustNewConstMetric(d.adds, prometheus.CounterValue, float64(m.adds))
+	ch <- prometheus.MustNewConstMetric(d.retries, prometheus.CounterValue, float64(m.retries))
+	ch <- m.queueTime.metric(d.queueTime)
+	ch <- m.workTime.metric(d.workTime)
 }
 
-func (h *histogram) metric(d *prometheus.Desc, name string) prometheus.Metric {
+func (h *histogram) metric(d *prometheus.Desc) prometheus.Metric {
 	cumulative := make(map[float64]uint64, len(h.tens))
 	var n uint64
 	for i, count := range h.tens {
 		n += count
 		cumulative[boundOf(i).Seconds()] = n
 	}
-	return prometheus.MustNewConstHistogram(d, h.count, h.sum.Seconds(), cumulative, name)
+	return prometheus.MustNewConstHistogram(d, h.count, h.sum.Seconds(), cumulative)
 }

@@ -58,6 +58,7 @@ type Queue[T comparable] struct {
 	name  string
 	clock clock.WithTicker
 	epoch time.Time
+	descs descriptors
 
 	mu       sync.Mutex
 	changed  sync.Cond // something became ready, ended, or shut down
@@ -76,7 +77,7 @@ var (
 // New returns an empty queue. It runs no goroutine until a first key is delayed, and that one ends
 // with ShutDown.
 func New[T comparable](opts Options[T]) *Queue[T] {
-	q := &Queue[T]{name: opts.Name, clock: opts.Clock, stop: make(chan struct{})}
+	q := &Queue[T]{name: opts.Name, clock: opts.Clock, descs: newDescriptors(opts.Name), stop: make(chan struct{})}
 	if q.clock == nil {
 		q.clock = clock.RealClock{}
 	}

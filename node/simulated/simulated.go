@@ -1,0 +1,158 @@
+// Package simulated is a node.Runtime that runs nothing. Its containers start at once, run until
+// they are asked to end or a test ends them, and leave no trace on the machine. It is what makes
+// pods ready in tests, and on nodes that are only there to be scheduled to.
+//
+// It keeps the promises of node.Runtime except that it survives nothing: what it knows is in memory.
+package simulated
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/setpoint-dev/setpoint/node"
+)
+
+// Runtime is a node.Runtime. Make it with New; its methods may be called concurrently.
+type Runtime struct {
+	clock clock.PassiveClock
+
+	mu      sync.Mutex // guards all below
+	pods    map[types.UID]*node.PodState
+	address netip.Addr // the last one given to a pod
+	changed func(types.UID)
+}
+
+var _ node.Runtime = (*Runtime)(nil)
+
+// New returns a runtime in which no pod is. A nil clock is the machine's.
+func New(clk clock.PassiveClock) *Runtime {
+	if clk == nil {
+		clk = clock.RealClock{}
+	}
+	return &Runtime{
+		clock:   clk,
+		pods:    map[types.UID]*node.PodState{},
+		address: netip.AddrFrom4([4]byte{127, 200, 0, 0}),
+		changed: func(types.UID) {},
+	}
+}
+
+// CreatePod gives a pod an address. Nothing listens there.
+func (r *Runtime) CreatePod(_ context.Context, pod node.PodConfig) (node.PodState, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.pods[pod.UID]; p != nil {
+		return copyOf(p), nil
+	}
+	p := &node.PodState{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, CreatedAt: r.clock.Now()}
+	if !pod.HostNetwork {
+		r.address = r.address.Next()
+		p.IP = r.address.String()
+	}
+	r.pods[pod.UID] = p
+	return copyOf(p), nil
+}
+
+// StartContainer notes that the instance runs.
+func (r *Runtime) StartContainer(_ context.Context, config node.ContainerConfig) error {
+	r.mu.Lock()
+	p, changed := r.pods[config.ID.Pod], r.changed
+	if p == nil {
+		r.mu.Unlock()
+		return fmt.Errorf("start container %s: there is no such pod", config.ID)
+	}
+	again := find(p, config.ID) != nil
+	if !again {
+		p.Containers = append(p.Containers, node.ContainerState{ID: config.ID, Running: true, StartedAt: r.clock.Now()})
+	}
+	r.mu.Unlock()
+	if !again {
+		changed(config.ID.Pod)
+	}
+	return nil
+}
+
+// StopContainer ends the instance as the signal to terminate would.
+func (r *Runtime) StopContainer(_ context.Context, id node.ContainerID, _ time.Duration) error {
+	r.End(id, 128+15)
+	return nil
+}
+
+// End ends a running instance with an exit code; a test says so when a container should have ended.
+func (r *Runtime) End(id node.ContainerID, code int32) {
+	r.mu.Lock()
+	changed := r.changed
+	c := find(r.pods[id.Pod], id)
+	ends := c != nil && c.Running
+	if ends {
+		c.Running, c.FinishedAt, c.ExitCode = false, r.clock.Now(), code
+		c.Signal = max(0, code-128)
+	}
+	r.mu.Unlock()
+	if ends {
+		changed(id.Pod)
+	}
+}
+
+// Exec succeeds and prints nothing.
+func (r *Runtime) Exec(context.Context, node.ContainerID, []string) (node.ExecResult, error) {
+	return node.ExecResult{}, nil
+}
+
+// RemovePod forgets a pod.
+func (r *Runtime) RemovePod(_ context.Context, uid types.UID) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.pods, uid)
+	return nil
+}
+
+// Pods returns the pods that are asked for, or all.
+func (r *Runtime) Pods(_ context.Context, uids ...types.UID) ([]node.PodState, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(uids) == 0 {
+		uids = slices.Collect(maps.Keys(r.pods))
+	}
+	var pods []node.PodState
+	for _, uid := range uids {
+		if p := r.pods[uid]; p != nil {
+			pods = append(pods, copyOf(p))
+		}
+	}
+	return pods, nil
+}
+
+// Notify names who is told of changes. It is called without a lock, by whoever made the change.
+func (r *Runtime) Notify(changed func(types.UID)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changed = changed
+}
+
+// find returns the instance, or nil if there is none, or no pod.
+func find(p *node.PodState, id node.ContainerID) *node.ContainerState {
+	if p == nil {
+		return nil
+	}
+	for i := range p.Containers {
+		if p.Containers[i].ID == id {
+			return &p.Containers[i]
+		}
+	}
+	return nil
+}
+
+func copyOf(p *node.PodState) node.PodState {
+	c := *p
+	c.Containers = slices.Clone(p.Containers)
+	return c
+}

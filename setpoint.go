@@ -1,0 +1,288 @@
+// Package setpoint runs a desired-state control plane inside a program: a Kubernetes API server on
+// a store of its own, the controllers that keep declared things true and, where asked for, a node
+// that runs workloads as processes.
+//
+//	cp, err := setpoint.New(setpoint.Options{DataDir: "/var/lib/app"})
+//	if err != nil { … }
+//	if err := cp.Start(ctx); err != nil { … }
+//	defer cp.Stop()
+//	c, err := client.New(cp.RESTConfig(), client.Options{})
+//
+// A client made from RESTConfig calls the server in the process, with no port and no TLS; it passes
+// authentication, authorization, admission and validation like any other.
+package setpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/setpoint-dev/setpoint/apiserver"
+	"github.com/setpoint-dev/setpoint/apiserver/authn"
+	"github.com/setpoint-dev/setpoint/apiserver/pki"
+	"github.com/setpoint-dev/setpoint/controller"
+	"github.com/setpoint-dev/setpoint/kinds"
+	"github.com/setpoint-dev/setpoint/kinds/builtin"
+	"github.com/setpoint-dev/setpoint/store"
+	"github.com/setpoint-dev/setpoint/store/embedded"
+	"github.com/setpoint-dev/setpoint/store/memory"
+)
+
+// Options say what a control plane consists of. The zero value is one in memory, without a port
+// and without a node, that runs all controllers.
+type Options struct {
+	// DataDir keeps the objects, the keys and the node's state; it is made if need be. Only one
+	// process at a time can use it. Empty keeps everything in memory.
+	DataDir string
+	// Listen is the address to serve HTTPS on, "127.0.0.1:6443"; port 0 chooses one. Empty opens no
+	// port: there are in-process clients only.
+	Listen string
+	// Hosts are names and addresses, beside that of Listen and localhost, by which clients reach
+	// the server; its certificate is made for them.
+	Hosts []string
+	// Controllers names those to run: "all" (also if empty), "none", names of Controllers(), and
+	// names after a "-" to leave out.
+	Controllers []string
+	// ServiceCIDR is where services get their addresses; the zero value is 10.0.0.0/24.
+	ServiceCIDR netip.Prefix
+	// Node, if not nil, runs a node in the same process.
+	Node *NodeOptions
+	// Clock and Rand are for tests; nil is the machine's.
+	Clock clock.WithTicker
+	Rand  rand.Source
+	// Log is where everything logs to; nil discards it.
+	Log *slog.Logger
+}
+
+// ControlPlane is a control plane. Its methods may be called concurrently.
+type ControlPlane struct {
+	opts      Options
+	loops     []loop
+	authority *pki.Authority
+	store     store.Store
+	server    *apiserver.Server
+	listener  net.Listener // nil without a port
+	scratch   string       // a folder that goes with the control plane
+
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+	mu      sync.Mutex // guards failed
+	failed  error
+}
+
+// New opens the data folder and the port, and reads what is stored. Nothing runs before Start; what
+// is never started must be given to Stop all the same.
+func New(opts Options) (*ControlPlane, error) {
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	c := &ControlPlane{opts: opts, cancel: func() {}}
+	if err := c.open(); err != nil {
+		c.Stop()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *ControlPlane) open() (err error) {
+	if c.loops, err = chosen(c.opts.Controllers); err != nil {
+		return err
+	}
+	dir := c.opts.DataDir
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "setpoint-"); err != nil {
+			return err
+		}
+		c.scratch = dir
+	}
+	if c.authority, err = pki.Open(filepath.Join(dir, "pki"), c.opts.Clock.Now); err != nil {
+		return err
+	}
+	if c.store, err = c.openStore(); err != nil {
+		return err
+	}
+	c.server, err = apiserver.New(apiserver.Options{
+		Store:       c.store,
+		Kinds:       kinds.NewRegistry(builtin.Set()),
+		Clock:       c.opts.Clock,
+		Rand:        c.opts.Rand,
+		Log:         c.opts.Log,
+		ServiceCIDR: c.opts.ServiceCIDR,
+	})
+	if err != nil || c.opts.Listen == "" {
+		return err
+	}
+	if c.listener, err = net.Listen("tcp", c.opts.Listen); err != nil {
+		return fmt.Errorf("listen address %q: %w", c.opts.Listen, err)
+	}
+	return nil
+}
+
+func (c *ControlPlane) openStore() (store.Store, error) {
+	if c.opts.DataDir == "" {
+		return memory.New(memory.Options{Now: c.opts.Clock.Now}), nil
+	}
+	return embedded.Open(filepath.Join(c.opts.DataDir, "store"), embedded.Options{Logger: c.opts.Log})
+}
+
+// Start runs the control plane and returns as soon as requests are served; controllers and the node
+// begin their work meanwhile. Everything ends with the context, or with Stop.
+func (c *ControlPlane) Start(ctx context.Context) error {
+	ctx, c.cancel = context.WithCancel(ctx)
+	if err := c.server.Bootstrap(ctx); err != nil {
+		return fmt.Errorf("first objects: %w", err)
+	}
+	conf, err := c.authority.ServerConfig(c.hosts()...)
+	if err != nil {
+		return err
+	}
+	// The server outlives its users, so that what they write while they stop arrives.
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	var users sync.WaitGroup
+	if c.listener != nil {
+		c.run(&c.running, "server", func() error { return c.server.Serve(serving, c.listener, conf) })
+	}
+	c.run(&users, "controllers", func() error { return c.runControllers(ctx) })
+	if c.opts.Node != nil {
+		c.run(&users, "node", func() error { return c.runNode(ctx) })
+	}
+	c.running.Go(func() {
+		<-ctx.Done()
+		users.Wait()
+		stopServing()
+		c.server.Stop()
+	})
+	return nil
+}
+
+// run runs a part; the first that fails ends the others.
+func (c *ControlPlane) run(group *sync.WaitGroup, part string, run func() error) {
+	group.Go(func() {
+		err := run()
+		if err == nil || errors.Is(err, context.Canceled) {
+			return
+		}
+		c.opts.Log.Error("a part of the control plane failed", "part", part, "error", err)
+		c.mu.Lock()
+		c.failed = errors.Join(c.failed, fmt.Errorf("%s: %w", part, err))
+		c.mu.Unlock()
+		c.cancel()
+	})
+}
+
+func (c *ControlPlane) runControllers(ctx context.Context) error {
+	if len(c.loops) == 0 {
+		return nil
+	}
+	manager, err := controller.NewManager(c.configOf(controllersUser), controller.ManagerOptions{
+		Logger:  c.opts.Log,
+		Clock:   c.opts.Clock,
+		Metrics: c.server.Metrics(),
+	})
+	if err != nil {
+		return err
+	}
+	for _, l := range c.loops {
+		if err := l.setup(manager, c); err != nil {
+			return fmt.Errorf("%s: %w", l.name, err)
+		}
+	}
+	return manager.Start(ctx)
+}
+
+// Wait returns when everything has ended, with what made it end if that was a failure.
+func (c *ControlPlane) Wait() error {
+	c.running.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failed
+}
+
+// Stop ends everything in order, controllers before the server before the store, and returns when
+// nothing runs any more. Workloads run on. It may be called more than once.
+func (c *ControlPlane) Stop() error {
+	c.cancel()
+	err := c.Wait()
+	if c.listener != nil {
+		_ = c.listener.Close() // the server has closed it, unless there was no Start
+	}
+	if c.store != nil {
+		err = errors.Join(err, c.store.Close())
+	}
+	if c.scratch != "" {
+		err = errors.Join(err, os.RemoveAll(c.scratch))
+	}
+	return err
+}
+
+// The identities of those who are part of the control plane.
+var (
+	adminUser       = &authn.User{Name: "admin", Groups: []string{"system:masters"}}
+	controllersUser = &authn.User{Name: "system:setpoint-controllers", Groups: []string{"system:masters"}}
+)
+
+// RESTConfig returns the configuration of an in-process client that is an administrator. It works
+// between Start and Stop.
+func (c *ControlPlane) RESTConfig() *rest.Config { return c.configOf(adminUser) }
+
+func (c *ControlPlane) configOf(user *authn.User) *rest.Config {
+	return &rest.Config{
+		Host:      "http://setpoint.in-process",
+		Transport: c.server.Transport(user),
+		QPS:       -1, // the server bounds what is asked of it
+	}
+}
+
+// Address returns where the server listens, "127.0.0.1:6443", or "" without a port.
+func (c *ControlPlane) Address() string {
+	if c.listener == nil {
+		return ""
+	}
+	return c.listener.Addr().String()
+}
+
+// Kubeconfig returns a kubeconfig with a client certificate of an administrator.
+func (c *ControlPlane) Kubeconfig() ([]byte, error) {
+	if c.listener == nil {
+		return nil, errors.New("a control plane without a port has no kubeconfig")
+	}
+	cert, key, err := c.authority.Client("admin", adminUser.Name, adminUser.Groups...)
+	if err != nil {
+		return nil, err
+	}
+	return pki.Access{
+		Server: "https://" + c.reachable(), Authority: c.authority.PEM(),
+		Certificate: cert, Key: key, User: adminUser.Name,
+	}.Kubeconfig()
+}
+
+// reachable is the address by which clients on this machine reach the server: a server that listens
+// on all addresses has none of its own.
+func (c *ControlPlane) reachable() string {
+	host, port, _ := net.SplitHostPort(c.Address())
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+func (c *ControlPlane) hosts() []string {
+	hosts := append([]string{"localhost", "127.0.0.1", "::1"}, c.opts.Hosts...)
+	if host, _, err := net.SplitHostPort(c.Address()); err == nil {
+		hosts = append(hosts, host)
+	}
+	return append(hosts, "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+}
