@@ -4,8 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
-	"net/url"
-	"slices"
 	"strings"
 	"sync"
 
@@ -19,59 +17,56 @@ const (
 	openAPIv2TypeReserved = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 )
 
-// openAPICache keeps documents that were asked for. Nothing is written before that: most servers
-// in a test never meet kubectl.
+// openAPICache keeps the documents of a set of kinds. Nothing is written before it is asked for:
+// most servers in a test never meet kubectl.
 type openAPICache struct {
-	all []*kinds.Kind
-
-	mu   sync.Mutex
-	made map[string]discovery.Document
+	v3   func() (map[string]discovery.Document, error) // by path; the index is at ""
+	v2   func() (discovery.Document, error)
+	v2pb func() (discovery.Document, error)
 }
 
 func newOpenAPICache(all []*kinds.Kind) *openAPICache {
-	return &openAPICache{all: all, made: map[string]discovery.Document{}}
-}
-
-// get returns the document of a name, and makes it the first time.
-func (c *openAPICache) get(name string, make func() ([]byte, error)) (discovery.Document, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if doc, ok := c.made[name]; ok {
-		return doc, nil
+	c := &openAPICache{
+		v3: sync.OnceValues(func() (map[string]discovery.Document, error) { return openAPIv3(all) }),
+		v2: sync.OnceValues(func() (discovery.Document, error) {
+			body, err := openapi.V2(all)
+			return openAPIDocument(body), err
+		}),
 	}
-	body, err := make()
-	if err != nil {
-		return discovery.Document{}, err
-	}
-	hash := sha256.Sum256(body)
-	doc := discovery.Document{Body: body, ETag: `"` + strings.ToUpper(hex.EncodeToString(hash[:])) + `"`}
-	c.made[name] = doc
-	return doc, nil
-}
-
-func (c *openAPICache) v3(path string) (discovery.Document, error) {
-	return c.get("v3/"+path, func() ([]byte, error) { return openapi.V3(c.all, path) })
-}
-
-func (c *openAPICache) v2() (discovery.Document, error) {
-	return c.get("v2", func() ([]byte, error) { return openapi.V2(c.all) })
-}
-
-// index lists the documents of version 3, each with a hash in its address, so that a client may
-// keep a document for as long as its address stays the same.
-func (c *openAPICache) index() (discovery.Document, error) {
-	type link struct {
-		URL string `json:"serverRelativeURL"`
-	}
-	links := map[string]link{}
-	for _, path := range openapi.GroupVersions(c.all) {
-		doc, err := c.v3(path)
+	c.v2pb = sync.OnceValues(func() (discovery.Document, error) {
+		doc, err := c.v2()
 		if err != nil {
 			return doc, err
 		}
-		links[path] = link{"/openapi/v3/" + path + "?hash=" + url.QueryEscape(strings.Trim(doc.ETag, `"`))}
+		body, err := openapi.V2Protobuf(doc.Body)
+		return openAPIDocument(body), err
+	})
+	return c
+}
+
+func openAPIDocument(body []byte) discovery.Document {
+	hash := sha256.Sum256(body)
+	return discovery.Document{Body: body, ETag: `"` + strings.ToUpper(hex.EncodeToString(hash[:])) + `"`}
+}
+
+// openAPIv3 writes the documents of version 3 and their index, in which each has a hash in its
+// address, so that a client may keep a document for as long as its address stays the same.
+func openAPIv3(all []*kinds.Kind) (map[string]discovery.Document, error) {
+	bodies, err := openapi.V3(all)
+	if err != nil {
+		return nil, err
 	}
-	return c.get("v3", func() ([]byte, error) { return mustMarshal(map[string]any{"paths": links}), nil })
+	type link struct {
+		URL string `json:"serverRelativeURL"`
+	}
+	docs, links := map[string]discovery.Document{}, map[string]link{}
+	for path, body := range bodies {
+		doc := openAPIDocument(body)
+		docs[path] = doc
+		links[path] = link{"/openapi/v3/" + path + "?hash=" + strings.Trim(doc.ETag, `"`)}
+	}
+	docs[""] = openAPIDocument(mustMarshal(map[string]any{"paths": links}))
+	return docs, nil
 }
 
 // openAPI answers /openapi/v2, /openapi/v3 and /openapi/v3/PATH.
@@ -81,40 +76,38 @@ func (s *Server) openAPI(w http.ResponseWriter, r *request, rest string) error {
 	switch {
 	case rest == "v2":
 		return s.openAPIv2(w, r, cache)
-	case rest == "v3":
-		doc, err := cache.index()
-		if err != nil {
-			return err
-		}
-		return writeDocument(w, r, jsonType, doc)
-	case format != "v3" || !slices.Contains(openapi.GroupVersions(cache.all), path):
+	case format != "v3":
 		return errNoPage
 	}
-	doc, err := cache.v3(path)
+	docs, err := cache.v3()
 	if err != nil {
 		return err
 	}
-	if hash := r.query.Get("hash"); hash != "" && hash == strings.Trim(doc.ETag, `"`) {
+	doc, ok := docs[path]
+	if !ok {
+		return errNoPage
+	}
+	if r.query.Get("hash") == strings.Trim(doc.ETag, `"`) {
 		w.Header().Set("Cache-Control", "public, immutable")
 	}
 	return writeDocument(w, r, jsonType, doc)
 }
 
 func (s *Server) openAPIv2(w http.ResponseWriter, r *request, cache *openAPICache) error {
-	doc, err := cache.v2()
-	if err != nil {
-		return err
-	}
 	accept := r.http.Header.Get("Accept")
 	for _, media := range []string{openAPIv2Type, openAPIv2TypeReserved} {
 		if !strings.Contains(accept, media) {
 			continue
 		}
-		doc, err = cache.get("v2.pb", func() ([]byte, error) { return openapi.V2Protobuf(doc.Body) })
+		doc, err := cache.v2pb()
 		if err != nil {
 			return err
 		}
 		return writeDocument(w, r, media, doc)
+	}
+	doc, err := cache.v2()
+	if err != nil {
+		return err
 	}
 	return writeDocument(w, r, jsonType, doc)
 }

@@ -9,8 +9,6 @@ package openapi
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/setpoint-dev/setpoint/kinds"
@@ -24,16 +22,7 @@ const (
 	scaleName  = "io.k8s.api.autoscaling.v1.Scale"
 )
 
-// GroupVersions lists the paths of the version 3 documents, "api/v1" and "apis/apps/v1", sorted.
-func GroupVersions(all []*kinds.Kind) []string {
-	paths := map[string]bool{}
-	for _, k := range all {
-		paths[Path(k)] = true
-	}
-	return slices.Sorted(maps.Keys(paths))
-}
-
-// Path is the path of the document that a kind is in.
+// Path is the path of the version 3 document that a kind is in: "api/v1", "apis/apps/v1".
 func Path(k *kinds.Kind) string {
 	if k.Group == "" {
 		return "api/" + k.Version
@@ -41,30 +30,69 @@ func Path(k *kinds.Kind) string {
 	return "apis/" + k.Group + "/" + k.Version
 }
 
-// V3 writes the document of a path that GroupVersions lists.
-func V3(all []*kinds.Kind, path string) ([]byte, error) {
-	var own []*kinds.Kind
-	for _, k := range all {
-		if Path(k) == path {
-			own = append(own, k)
-		}
-	}
-	schemas, err := components(own)
+// V3 writes all version 3 documents, by path. They are written together because unpacking the
+// components is most of the work.
+func V3(all []*kinds.Kind) (map[string][]byte, error) {
+	schemas, err := components(all)
 	if err != nil {
 		return nil, err
 	}
+	byPath := map[string][]*kinds.Kind{}
+	for _, k := range all {
+		byPath[Path(k)] = append(byPath[Path(k)], k)
+	}
+	docs := make(map[string][]byte, len(byPath))
+	for path, own := range byPath {
+		if docs[path], err = document(own, schemas); err != nil {
+			return nil, fmt.Errorf("openapi: %s: %w", path, err)
+		}
+	}
+	return docs, nil
+}
+
+// document writes one version 3 document, with the components that its paths refer to.
+func document(own []*kinds.Kind, schemas map[string]any) ([]byte, error) {
+	items, picked := paths(own), map[string]any{}
+	pick(picked, schemas, items)
 	return json.Marshal(map[string]any{
 		"openapi": "3.0.0",
 		"info":    info,
-		"paths":   paths(own),
+		"paths":   items,
 		"components": map[string]any{
-			"schemas": schemas,
+			"schemas": picked,
 			"securitySchemes": map[string]any{"BearerToken": map[string]any{
 				"type": "apiKey", "name": "authorization", "in": "header",
 				"description": "Bearer Token authentication",
 			}},
 		},
 	})
+}
+
+const refPrefix = "#/components/schemas/"
+
+// pick adds to picked the schemas that v refers to, and those that these refer to.
+func pick(picked, schemas map[string]any, v any) {
+	switch v := v.(type) {
+	case []any:
+		for _, item := range v {
+			pick(picked, schemas, item)
+		}
+	case operations:
+		for _, op := range v {
+			pick(picked, schemas, op)
+		}
+	case map[string]any:
+		if target, ok := v["$ref"].(string); ok {
+			name := strings.TrimPrefix(target, refPrefix)
+			if schema, known := schemas[name]; known && picked[name] == nil {
+				picked[name] = schema
+				pick(picked, schemas, schema)
+			}
+		}
+		for _, value := range v {
+			pick(picked, schemas, value)
+		}
+	}
 }
 
 var info = map[string]any{"title": "Setpoint", "version": "unversioned"}
@@ -132,5 +160,5 @@ func gvk(group, version, kind string) map[string]any {
 }
 
 func ref(name string) map[string]any {
-	return map[string]any{"$ref": "#/components/schemas/" + name}
+	return map[string]any{"$ref": refPrefix + name}
 }

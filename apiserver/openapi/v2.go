@@ -71,7 +71,7 @@ func downgradeObject(v map[string]any) map[string]any {
 		out[key] = downgrade(value)
 	}
 	if target, ok := out["$ref"].(string); ok {
-		out["$ref"] = strings.Replace(target, "#/components/schemas/", "#/definitions/", 1)
+		out["$ref"] = strings.Replace(target, refPrefix, "#/definitions/", 1)
 	}
 	if all, ok := out["allOf"].([]any); ok && len(all) == 1 {
 		delete(out, "allOf")
