@@ -30,10 +30,10 @@ func readBody(r *request) ([]byte, error) {
 	if r.http.ContentLength > bodyBytesMax {
 		return nil, errBodyTooLarge()
 	}
-	var buf []byte
-	if n := r.http.ContentLength; n > 0 {
-		buf = make([]byte, 0, n+1) // one more, to meet the end without growing
-	}
+	// Room for what is said to come, and one more to meet the end without growing; but not for much
+	// that only was promised.
+	const promised = 64 << 10
+	buf := make([]byte, 0, min(max(r.http.ContentLength, 0), promised)+1)
 	body := io.LimitReader(r.http.Body, bodyBytesMax+1)
 	for {
 		if len(buf) == cap(buf) {

@@ -1,6 +1,7 @@
 package apiserver_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -25,6 +26,7 @@ var malformed = []struct {
 	{"deep nesting", "POST " + cms, "", `{"data":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`, 400, ""},
 	{"deep unknown nesting", "POST " + cms, "", `{"x":` + strings.Repeat(`{"a":`, 20000) + `1` + strings.Repeat("}", 20000) + `}`, 400, ""},
 	{"bad YAML", "POST " + cms, "application/yaml", "metadata: [a", 400, "yaml"},
+	{"YAML that grows", "POST " + cms, "application/yaml", yamlBomb, 400, "excessive aliasing"},
 	{"not protobuf", "POST " + cms, "application/vnd.kubernetes.protobuf", `{}`, 400, "ConfigMap"},
 	{"truncated protobuf", "POST " + cms, "application/vnd.kubernetes.protobuf", "k8s\x00\x0a\xff", 400, "ConfigMap"},
 	{"huge body", "POST " + cms, "", `{"data":{"k":"` + strings.Repeat("x", 4<<20) + `"}}`, 413, "limit is 3145728"},
@@ -108,6 +110,16 @@ var malformed = []struct {
 	{"unknown subresource", "PUT " + cms + "/a/nosuch", "", `{}`, 404, "could not find the requested resource"},
 	{"missing namespace", "POST /api/v1/namespaces/none/configmaps", "", `{"metadata":{"name":"x"}}`, 404, `namespaces "none" not found`},
 }
+
+// yamlBomb is a short text that stands for ten to the ninth strings.
+var yamlBomb = func() string {
+	text := "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n"
+	for i := 1; i < 9; i++ {
+		list := strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d,", i-1), 10), ",")
+		text += fmt.Sprintf("a%d: &a%d [%s]\n", i, i, list)
+	}
+	return text
+}()
 
 func TestMalformedRequests(t *testing.T) {
 	a := newAPI(t)

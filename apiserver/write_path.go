@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -141,6 +142,10 @@ func (t *write) commit(op store.Op) (*store.Entry, error) {
 		if errors.As(err, &conflict) {
 			return nil, conflict
 		}
+		if t.ctx.Err() != nil {
+			// It may still happen. What is held for nobody is found free at the next start.
+			t.reserved = nil
+		}
 		return nil, storeError(err)
 	}
 	t.reserved = nil
@@ -202,13 +207,18 @@ func (t *write) attributes(op Operation, obj, old kinds.Object, snap store.Snaps
 		Operation: op, Kind: t.kind, Subresource: t.subresource, Namespace: t.namespace, Name: t.name,
 		User: t.user, DryRun: t.opts.dryRun, Object: obj, Old: old, Warn: t.warn,
 		Namespaces: func(name string) *store.Entry {
-			e := snap.Get(store.Key{Resource: namespacesResource.Resource, Path: name})
-			if e != nil {
-				t.checks = append(t.checks, store.Op{Key: e.Key, Expect: e.Revision})
-			}
-			return e
+			return t.depend(snap.Get(store.Key{Resource: namespacesResource.Resource, Path: name}))
 		},
 	}
+}
+
+// depend makes the commit fail if an entry, which may be nil, is not as it is now.
+func (t *write) depend(e *store.Entry) *store.Entry {
+	known := func(op store.Op) bool { return op.Key == e.Key }
+	if e != nil && e.Key != t.key() && !slices.ContainsFunc(t.checks, known) {
+		t.checks = append(t.checks, store.Op{Key: e.Key, Expect: e.Revision})
+	}
+	return e
 }
 
 // mutate runs the mutators, and makes canonical again what those that were given to the server may

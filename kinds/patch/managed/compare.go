@@ -19,18 +19,20 @@ var (
 // compare returns the fields that obj has and live has not, or has with another value, and the
 // fields that only live has. It fails for lists whose items do not have their keys.
 func compare(t *Type, live, obj map[string]any, ignored Ignored) (changed, removed node, err error) {
-	c := comparer{}
-	changed, removed = c.objects(t.root, live, obj, func(key string, l, r value) (node, node) {
-		f := t.root.Field(key)
-		switch {
-		case slices.Contains(unownedFields, key) || slices.Contains(ignored.Fields, key):
-			return nil, nil
-		case key == "metadata" && f != nil:
-			return c.metadata(f.Type, l, r, ignored.Metadata)
-		}
-		return c.values(fieldType(t.root, key), l, r)
-	})
+	c := comparer{
+		root:         t.root,
+		skip:         slices.Concat(unownedFields, ignored.Fields),
+		skipMetadata: slices.Concat(unownedMetadata, ignored.Metadata),
+	}
+	changed, removed = c.objects(t.root, live, obj, c.skip)
 	return changed, removed, c.err
+}
+
+type comparer struct {
+	root *schema.Type
+	// skip names the object's fields that are not looked at, skipMetadata those of its metadata.
+	skip, skipMetadata []string
+	err                error
 }
 
 // value is a value that may not be there; null is there.
@@ -42,19 +44,6 @@ type value struct {
 func at(m map[string]any, key string) value {
 	v, ok := m[key]
 	return value{v, ok}
-}
-
-type comparer struct{ err error }
-
-func (c *comparer) metadata(t *schema.Type, l, r value, ignored []string) (changed, removed node) {
-	live, _ := l.v.(map[string]any)
-	obj, _ := r.v.(map[string]any)
-	return c.objects(t, live, obj, func(key string, l, r value) (node, node) {
-		if slices.Contains(unownedMetadata, key) || slices.Contains(ignored, key) {
-			return nil, nil
-		}
-		return c.values(fieldType(t, key), l, r)
-	})
 }
 
 var anything = &schema.Type{Kind: schema.Any}
@@ -69,64 +58,32 @@ func fieldType(t *schema.Type, key string) *schema.Type {
 	return anything
 }
 
-// values compares what stands at one place. Maps and lists that are owned as a whole, and those
-// that are empty on both sides, are like scalars.
-func (c *comparer) values(t *schema.Type, l, r value) (changed, removed node) {
-	switch t.Kind {
-	case schema.Struct, schema.Map:
-		live, _ := l.v.(map[string]any)
-		obj, _ := r.v.(map[string]any)
-		if t.Atomic || len(live) == 0 && len(obj) == 0 {
-			break
-		}
-		changed, removed = c.objects(t, live, obj, func(key string, l, r value) (node, node) {
-			return c.values(fieldType(t, key), l, r)
-		})
-		return c.withSelf(changed, removed, l, r)
-	case schema.List:
-		live, _ := l.v.([]any)
-		obj, _ := r.v.([]any)
-		if t.ListType != "set" && t.ListType != "map" || len(live) == 0 && len(obj) == 0 {
-			break
-		}
-		changed, removed = c.lists(t, live, obj)
-		return c.withSelf(changed, removed, l, r)
-	}
-	switch {
-	case !l.ok:
-		return leaf, nil
-	case !r.ok:
-		return nil, leaf
-	case !equal(l.v, r.v):
-		return leaf, nil
-	}
-	return nil, nil
-}
-
-// withSelf adds the place itself where it came or went.
-func (c *comparer) withSelf(changed, removed node, l, r value) (node, node) {
-	if !l.ok {
-		changed = build(changed, true)
-	}
-	if !r.ok {
-		removed = build(removed, true)
-	}
-	return changed, removed
-}
-
-func (c *comparer) objects(t *schema.Type, live, obj map[string]any, member func(key string, l, r value) (node, node)) (changed, removed node) {
+// objects compares maps and structs member by member.
+func (c *comparer) objects(t *schema.Type, live, obj map[string]any, skip []string) (changed, removed node) {
 	for key, r := range obj {
-		ch, rm := member(key, at(live, key), value{r, true})
-		changed, removed = put(changed, "f:", key, ch), put(removed, "f:", key, rm)
+		if !slices.Contains(skip, key) {
+			ch, rm := c.member(t, key, at(live, key), value{r, true})
+			changed, removed = put(changed, "f:", key, ch), put(removed, "f:", key, rm)
+		}
 	}
 	for key, l := range live {
-		if _, ok := obj[key]; ok {
-			continue
+		if _, ok := obj[key]; !ok && !slices.Contains(skip, key) {
+			ch, rm := c.member(t, key, value{l, true}, value{})
+			changed, removed = put(changed, "f:", key, ch), put(removed, "f:", key, rm)
 		}
-		ch, rm := member(key, value{l, true}, value{})
-		changed, removed = put(changed, "f:", key, ch), put(removed, "f:", key, rm)
 	}
 	return changed, removed
+}
+
+func (c *comparer) member(t *schema.Type, key string, l, r value) (changed, removed node) {
+	ft := fieldType(t, key)
+	if t != c.root || key != "metadata" {
+		return c.values(ft, l, r)
+	}
+	// Metadata itself belongs to nobody.
+	live, _ := l.v.(map[string]any)
+	obj, _ := r.v.(map[string]any)
+	return c.objects(ft, live, obj, c.skipMetadata)
 }
 
 func put(n node, prefix, key string, child node) node {
@@ -140,46 +97,86 @@ func put(n node, prefix, key string, child node) node {
 	return n
 }
 
-// lists compares lists whose items have keys. Items that share a key are compared as one value.
-func (c *comparer) lists(t *schema.Type, live, obj []any) (changed, removed node) {
-	before, after := c.index(t, live), c.index(t, obj)
-	for _, key := range after.keys {
-		l, r := before.items[key], after.items[key]
-		var ch, rm node
-		switch {
-		case len(l) <= 1 && len(r) <= 1:
-			ch, rm = c.values(t.Elem, only(l), only(r))
-		case len(l) > 1 && len(r) > 1:
-			if !slices.EqualFunc(l, r, equal) {
-				ch = leaf
-			}
-		case len(r) > 1:
-			_, rm = c.values(t.Elem, only(l), value{})
-			ch, rm = leaf, cond(len(l) == 1, rm)
-		default:
-			ch, _ = c.values(t.Elem, value{}, only(r))
-			rm = leaf
+// values compares what stands at one place. Maps and lists that are owned as a whole, and those
+// that are empty on both sides, are like scalars.
+func (c *comparer) values(t *schema.Type, l, r value) (changed, removed node) {
+	switch t.Kind {
+	case schema.Struct, schema.Map:
+		live, _ := l.v.(map[string]any)
+		obj, _ := r.v.(map[string]any)
+		if t.Atomic || len(live) == 0 && len(obj) == 0 {
+			break
 		}
-		changed, removed = put(changed, key, "", ch), put(removed, key, "", rm)
+		changed, removed = c.objects(t, live, obj, nil)
+		return withSelf(changed, removed, l, r)
+	case schema.List:
+		live, _ := l.v.([]any)
+		obj, _ := r.v.([]any)
+		if t.ListType != "set" && t.ListType != "map" || len(live) == 0 && len(obj) == 0 {
+			break
+		}
+		changed, removed = c.lists(t, live, obj)
+		return withSelf(changed, removed, l, r)
 	}
-	for _, key := range before.keys {
-		if _, ok := after.items[key]; ok {
-			continue
-		}
-		rm := leaf
-		if l := before.items[key]; len(l) == 1 {
-			_, rm = c.values(t.Elem, only(l), value{})
-		}
-		removed = put(removed, key, "", rm)
+	switch {
+	case !l.ok:
+		return leaf, nil
+	case !r.ok:
+		return nil, leaf
+	case !equal(l.v, r.v):
+		return leaf, nil
+	}
+	return nil, nil
+}
+
+// withSelf adds the place itself where it came or went.
+func withSelf(changed, removed node, l, r value) (node, node) {
+	if !l.ok {
+		changed = build(changed, true)
+	}
+	if !r.ok {
+		removed = build(removed, true)
 	}
 	return changed, removed
 }
 
-func cond(ok bool, n node) node {
-	if ok {
-		return n
+// lists compares lists whose items have keys. Items that share a key are compared as one value.
+func (c *comparer) lists(t *schema.Type, live, obj []any) (changed, removed node) {
+	before, after := c.index(t, live), c.index(t, obj)
+	for i, key := range after.keys {
+		ch, rm := c.items(t.Elem, before.find(key), after.items[i])
+		changed, removed = put(changed, key, "", ch), put(removed, key, "", rm)
 	}
-	return nil
+	for i, key := range before.keys {
+		if after.find(key) == nil {
+			_, rm := c.items(t.Elem, before.items[i], nil)
+			removed = put(removed, key, "", rm)
+		}
+	}
+	return changed, removed
+}
+
+// items compares the items of one key.
+func (c *comparer) items(t *schema.Type, l, r []any) (changed, removed node) {
+	switch {
+	case len(l) <= 1 && len(r) <= 1:
+		return c.values(t, only(l), only(r))
+	case len(l) > 1 && len(r) > 1:
+		if !slices.EqualFunc(l, r, equal) {
+			changed = leaf
+		}
+		return changed, nil
+	case len(r) > 1: // there was one, or none
+		if len(l) == 1 {
+			_, removed = c.values(t, only(l), value{})
+		}
+		return leaf, removed
+	default: // there were several
+		if len(r) == 1 {
+			changed, _ = c.values(t, value{}, only(r))
+		}
+		return changed, leaf
+	}
 }
 
 func only(items []any) value {
@@ -192,26 +189,49 @@ func only(items []any) value {
 // indexed is a list's items by their path elements, in the order of their first appearance.
 type indexed struct {
 	keys  []string
-	items map[string][]any
+	items [][]any
+	at    map[string]int // only of a long list
+}
+
+// longList is from where a map finds an item sooner than looking at all keys.
+const longList = 16
+
+func (in *indexed) find(key string) []any {
+	i, ok := in.at[key]
+	if in.at == nil {
+		i = slices.Index(in.keys, key)
+		ok = i >= 0
+	}
+	if !ok {
+		return nil
+	}
+	return in.items[i]
 }
 
 func (c *comparer) index(t *schema.Type, list []any) indexed {
 	if len(list) == 0 {
 		return indexed{}
 	}
-	in := indexed{keys: make([]string, 0, len(list)), items: make(map[string][]any, len(list))}
+	in := indexed{keys: make([]string, 0, len(list)), items: make([][]any, 0, len(list))}
+	if len(list) > longList {
+		in.at = make(map[string]int, len(list))
+	}
 	for i, item := range list {
 		key, err := element(t, item)
 		if err != nil {
 			c.err = fmt.Errorf("item %d: %w", i, err)
 			continue
 		}
-		if _, ok := in.items[key]; !ok {
-			in.keys = append(in.keys, key)
-			in.items[key] = list[i : i+1 : i+1]
+		if in.find(key) != nil {
+			at := slices.Index(in.keys, key)
+			in.items[at] = append(in.items[at], item)
 			continue
 		}
-		in.items[key] = append(in.items[key], item)
+		if in.at != nil {
+			in.at[key] = len(in.keys)
+		}
+		in.keys = append(in.keys, key)
+		in.items = append(in.items, list[i:i+1:i+1])
 	}
 	return in
 }
