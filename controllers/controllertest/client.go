@@ -7,6 +7,7 @@ package controllertest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -94,7 +95,7 @@ func (c *Client) funcs() interceptor.Funcs {
 			return c.write("delete", o, func() error { return w.Delete(ctx, o, opts...) })
 		},
 		SubResourceUpdate: func(ctx context.Context, w client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
-			return c.write(sub, o, func() error { return w.SubResource(sub).Update(ctx, o, opts...) })
+			return c.write(sub, o, func() error { return updateStatus(ctx, w, sub, o, opts) })
 		},
 	}
 }
@@ -126,6 +127,16 @@ func (c *Client) write(verb string, o client.Object, do func() error) error {
 		return c.After(verb, o)
 	}
 	return nil
+}
+
+// updateStatus writes through a subresource; as in the API server, annotations go with it.
+func updateStatus(ctx context.Context, w client.Client, sub string, o client.Object, opts []client.SubResourceUpdateOption) error {
+	annotations := o.GetAnnotations()
+	if err := w.SubResource(sub).Update(ctx, o, opts...); err != nil || maps.Equal(annotations, o.GetAnnotations()) {
+		return err
+	}
+	o.SetAnnotations(annotations)
+	return w.Update(ctx, o)
 }
 
 // NamespaceTerminating is how the API server refuses a create in a namespace that is being deleted.

@@ -155,7 +155,7 @@ func (r *Reconciler) createSet(ctx context.Context, d *appsv1.Deployment, set *a
 	}
 	message := fmt.Sprintf("Cannot create replica set %q: %v", set.Name, err)
 	r.events.Eventf(d, nil, corev1.EventTypeWarning, reasonCreateError, "Create", "%s", message)
-	return errors.Join(err, r.writeStatus(ctx, d, withCreateError(d, message, r.clock.Now())))
+	return errors.Join(err, r.record(ctx, d, actions{Status: withCreateError(d, message, r.clock.Now())}))
 }
 
 func (r *Reconciler) settleName(ctx context.Context, d *appsv1.Deployment, set *appsv1.ReplicaSet, taken error) error {
@@ -171,26 +171,22 @@ func (r *Reconciler) settleName(ctx context.Context, d *appsv1.Deployment, set *
 	return errors.Join(taken, r.writeStatus(ctx, d, next))
 }
 
-// record writes what the pass learned to the deployment: the revision, then the status.
+// record writes what the pass learned to the deployment: the status, and the revision, in one write.
+// The status subresource takes annotations too; written to the deployment itself, one would count
+// as a new generation that somebody asked for.
 func (r *Reconciler) record(ctx context.Context, d *appsv1.Deployment, act actions) error {
+	changed := !equality.Semantic.DeepEqual(d.Status, act.Status)
 	if act.Revision != "" && d.Annotations[revisionAnnotation] != act.Revision {
-		base := d.DeepCopy()
-		if d.Annotations == nil {
-			d.Annotations = map[string]string{}
-		}
-		d.Annotations[revisionAnnotation] = act.Revision
-		lock := client.MergeFromWithOptimisticLock{}
-		if err := r.client.Patch(ctx, d, client.MergeFromWithOptions(base, lock)); err != nil {
-			return client.IgnoreNotFound(err)
-		}
+		metav1.SetMetaDataAnnotation(&d.ObjectMeta, revisionAnnotation, act.Revision)
+		changed = true
+	}
+	if !changed {
+		return nil
 	}
 	return r.writeStatus(ctx, d, act.Status)
 }
 
 func (r *Reconciler) writeStatus(ctx context.Context, d *appsv1.Deployment, next appsv1.DeploymentStatus) error {
-	if equality.Semantic.DeepEqual(d.Status, next) {
-		return nil
-	}
 	d.Status = next
 	return client.IgnoreNotFound(r.client.Status().Update(ctx, d))
 }
