@@ -81,7 +81,7 @@ func sameTree(a, b string) bool {
 
 // Fixtures with values replaced, fields added, repeated and removed, and keys in any order.
 func TestDecodeJSON_AgreesOnMutations(t *testing.T) {
-	const rounds = 100
+	rounds := mutationRounds()
 	for i, f := range loadFixtures(t) {
 		t.Run(f.name, func(t *testing.T) {
 			for round := range rounds {
@@ -93,6 +93,13 @@ func TestDecodeJSON_AgreesOnMutations(t *testing.T) {
 			}
 		})
 	}
+}
+
+func mutationRounds() int {
+	if raceEnabled {
+		return 4
+	}
+	return 40
 }
 
 // mutator writes a tree as JSON with some mistakes in it.

@@ -14,7 +14,7 @@ import (
 
 // Conform makes of a tree what DecodeJSON makes of its text.
 func TestConform_AgreesWithDecodeJSON(t *testing.T) {
-	const rounds = 50
+	rounds := mutationRounds()
 	for i, f := range loadFixtures(t) {
 		t.Run(f.name, func(t *testing.T) {
 			for round := range rounds {

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -269,6 +270,9 @@ func TestOpenAPIDefinitions(t *testing.T) {
 
 // Reading must not become costly unnoticed. Half of what is allowed is maps and lists of the tree.
 func TestDecodeJSON_Allocations(t *testing.T) {
+	if raceEnabled {
+		t.Skip("allocations differ under the race detector")
+	}
 	bounds := map[string]float64{"ConfigMap1K": 25, "Pod3K": 260}
 	for _, s := range samples() {
 		got := testing.AllocsPerRun(100, func() {
@@ -301,4 +305,23 @@ func TestBuiltin_IsOfThePinnedVersion(t *testing.T) {
 	if diff := cmp.Diff(pins("../../go.mod"), pins("../../tools/schemagen/go.mod")); diff != "" {
 		t.Errorf("run go generate ./kinds/schema after setting the same versions: %s", diff)
 	}
+}
+
+// Schemas are compiled and used by many at once.
+func TestBuiltin_Concurrently(t *testing.T) {
+	names := []string{"io.k8s.api.batch.v1.CronJob", "io.k8s.api.apps.v1.StatefulSet", "io.k8s.api.core.v1.Pod"}
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			s := schema.Builtin(names[i%len(names)])
+			got, err := s.DecodeJSON([]byte(`{"metadata":{"name":"a"}}`))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			s.Default(got.Object)
+			s.Append(nil, got.Object)
+		})
+	}
+	wg.Wait()
 }
