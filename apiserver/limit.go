@@ -14,19 +14,30 @@ const (
 	inFlightPerIdentity = 400
 )
 
-// limiter counts requests in flight.
+// How many watches and logs may be open: some 20 KB each while they are quiet. No real client comes
+// near its share; one that opens watches and forgets them does.
+const (
+	watchesMax         = 100_000
+	watchesPerIdentity = 25_000
+)
+
+// limiter counts requests, all and by identity.
 type limiter struct {
+	most, mostEach int
+
 	mu    sync.Mutex
 	total int
 	by    map[string]int
 }
 
-func newLimiter() *limiter { return &limiter{by: map[string]int{}} }
+func newLimiter(most, mostEach int) *limiter {
+	return &limiter{most: most, mostEach: mostEach, by: map[string]int{}}
+}
 
 func (l *limiter) enter(identity string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.total >= inFlightMax || l.by[identity] >= inFlightPerIdentity {
+	if l.total >= l.most || l.by[identity] >= l.mostEach {
 		return false
 	}
 	l.total++
@@ -43,30 +54,35 @@ func (l *limiter) leave(identity string) {
 	}
 }
 
-// limit lets a request in or refuses it. Watches and logs are not counted: they cost nothing
-// while they wait. Neither are leases and health checks: that a server is busy must not make it,
-// or a node, look dead.
+// limit lets a request in or refuses it. Watches and logs, which cost little while they wait, are
+// counted apart from what keeps the server busy. Leases and health checks are not counted: that a
+// server is busy must not make it, or a node, look dead.
 func (s *Server) limit(r *request) (leave func(), err error) {
-	if r.longRunning() || r.group == "coordination.k8s.io" || !r.isResource() {
+	counted := s.limiter
+	switch {
+	case r.longRunning():
+		counted = s.watches
+	case r.group == "coordination.k8s.io" || !r.isResource():
 		return func() {}, nil
 	}
 	identity := r.user.Name
-	if !s.limiter.enter(identity) {
+	if !counted.enter(identity) {
 		s.metrics.rejected.Inc()
-		return nil, apierrors.NewTooManyRequests(
-			"too many requests in flight, please try again later", 1)
+		return nil, apierrors.NewTooManyRequests("too many requests, please try again later", 1)
 	}
 	gauge := s.metrics.inFlight.WithLabelValues(r.requestKind())
 	gauge.Inc()
 	return func() {
 		gauge.Dec()
-		s.limiter.leave(identity)
+		counted.leave(identity)
 	}, nil
 }
 
 func (r *request) requestKind() string {
-	switch r.verb {
-	case "get", "list":
+	switch {
+	case r.longRunning():
+		return "longRunning"
+	case r.verb == "get" || r.verb == "list":
 		return "readOnly"
 	}
 	return "mutating"

@@ -83,7 +83,10 @@ func (s *Server) streamLog(w http.ResponseWriter, r *request, t *tunnel, contain
 	}
 	w.Header().Set("Content-Type", "text/plain")
 	w.WriteHeader(http.StatusOK)
-	return copyFlushed(w, answer.Body)
+	if err := copyFlushed(w, answer.Body); ctx.Err() == nil {
+		return err
+	}
+	return nil // the client has gone, or the server stops
 }
 
 // logURL is the agent's address of a log. The host is the tunnel's and means nothing.
@@ -111,23 +114,24 @@ func agentError(answer *http.Response) error {
 
 // copyFlushed copies and sends on at once what has come.
 func copyFlushed(w http.ResponseWriter, from io.Reader) error {
-	control := http.NewResponseController(w)
+	out := &stream{w: w, control: http.NewResponseController(w)}
+	if err := out.write(); err != nil {
+		return err
+	}
 	buf := make([]byte, 16<<10)
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
-			if _, err := w.Write(buf[:n]); err != nil {
-				return aborted(err)
-			}
-			if err := control.Flush(); err != nil {
-				return aborted(err)
+			out.buf = buf[:n]
+			if err := out.write(); err != nil {
+				return err
 			}
 		}
 		if err == io.EOF {
 			return nil
 		}
 		if err != nil {
-			return aborted(err)
+			return err
 		}
 	}
 }

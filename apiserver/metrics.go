@@ -40,7 +40,7 @@ func (s *Server) newMetrics() *metrics {
 		}, append([]string{"verb", "subresource"}, resourceLabels...)),
 		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "apiserver_current_inflight_requests",
-			Help: "Requests being answered now, watches and logs left out.",
+			Help: "Requests being answered now.",
 		}, []string{"request_kind"}),
 		watchers: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "apiserver_longrunning_requests",

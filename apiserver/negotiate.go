@@ -110,13 +110,19 @@ type accepted struct {
 func parseAccept(header string) []accepted {
 	var all []accepted
 	for clause := range strings.SplitSeq(header, ",") {
+		if !strings.Contains(clause, ";") { // what most clients send, and cheap to read
+			all = append(all, accepted{kind: strings.TrimSpace(clause), quality: 1})
+			continue
+		}
 		kind, params, err := mime.ParseMediaType(clause)
 		if err != nil {
 			continue
 		}
 		quality := 1.0
-		if q, err := strconv.ParseFloat(params["q"], 64); err == nil {
-			quality = q
+		if text, ok := params["q"]; ok {
+			if quality, err = strconv.ParseFloat(text, 64); err != nil {
+				continue
+			}
 		}
 		all = append(all, accepted{kind, params, quality})
 	}

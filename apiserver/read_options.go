@@ -107,7 +107,7 @@ func defaultInitialEvents(in *internalversion.ListOptions) bool {
 	return in.ResourceVersionMatch == "" && (in.ResourceVersion == "" || in.ResourceVersion == "0")
 }
 
-// selector chooses among a collection's objects. The zero selector chooses all.
+// selector chooses among a collection's objects, for one goroutine. The zero selector chooses all.
 type selector struct {
 	labels labels.Selector // nil for all
 	fields fields.Selector // nil for all
@@ -117,6 +117,9 @@ type selector struct {
 	set  *kinds.Set
 	// name is set if only objects of this name can match.
 	name string
+	// looked is what fields looked at last; it is here so that a list makes one, not one for each
+	// object.
+	looked entryFields
 }
 
 func newSelector(r *request, byLabel labels.Selector, byField fields.Selector) (selector, error) {
@@ -172,7 +175,11 @@ func (sel *selector) matches(e *store.Entry) (bool, error) {
 	if sel.labels != nil && !sel.labels.Matches(labels.Set(m.labels)) {
 		return false, nil
 	}
-	return sel.fields == nil || sel.fields.Matches(entryFields{namespace, name, m.fields}), nil
+	if sel.fields == nil {
+		return true, nil
+	}
+	sel.looked = entryFields{namespace, name, m.fields}
+	return sel.fields.Matches(&sel.looked), nil
 }
 
 // entryFields are an entry's fields as a selector reads them.
@@ -181,7 +188,7 @@ type entryFields struct {
 	more            map[string]string
 }
 
-func (f entryFields) Has(field string) bool {
+func (f *entryFields) Has(field string) bool {
 	if field == "metadata.name" || field == "metadata.namespace" {
 		return true
 	}
@@ -189,7 +196,7 @@ func (f entryFields) Has(field string) bool {
 	return ok
 }
 
-func (f entryFields) Get(field string) string {
+func (f *entryFields) Get(field string) string {
 	switch field {
 	case "metadata.name":
 		return f.name

@@ -58,6 +58,9 @@ func (r *request) parse() error {
 	watching := segments[0] == "watch" && len(segments) > 1
 	if watching {
 		segments = segments[1:]
+		if r.http.Method != http.MethodGet {
+			return errMethod()
+		}
 	}
 	r.parseResource(segments)
 	if err := r.checkNames(); err != nil {

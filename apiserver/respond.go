@@ -79,19 +79,21 @@ func writeBody(w http.ResponseWriter, r *request, media mediaType, code int, bod
 	if err != nil {
 		return err
 	}
-	newline := 0
+	var end []byte
 	if !media.yaml && !media.pretty {
-		newline = 1
+		end = newline
 	}
 	h := w.Header()
 	h.Set("Content-Type", media.contentType())
-	h.Set("Content-Length", strconv.Itoa(len(body)+newline))
+	h.Set("Content-Length", strconv.Itoa(len(body)+len(end)))
 	w.WriteHeader(code)
-	if _, err = w.Write(body); err == nil && newline > 0 {
-		_, err = io.WriteString(w, "\n")
+	if _, err = w.Write(body); err == nil && end != nil {
+		_, err = w.Write(end)
 	}
 	return aborted(err)
 }
+
+var newline = []byte("\n")
 
 // abortedError says that the client is gone in the middle of an answer; there is nobody to tell.
 type abortedError struct{ err error }

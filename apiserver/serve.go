@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// Limits of the transport. A client that sends slowly, or nothing, holds a connection for no longer
-// than this; one that reads slowly is stallMax's concern, or, for answers of one piece, the
-// socket buffer's.
+// Limits of the transport. A client that sends or reads slowly, or not at all, holds a connection
+// for no longer than this; for watches and logs, stallMax takes the place of answerTimeout.
 const (
 	headerTimeout  = 10 * time.Second
 	bodyTimeout    = 60 * time.Second
+	answerTimeout  = 120 * time.Second
 	idleTimeout    = 3 * time.Minute
 	headerBytesMax = 64 << 10
 	// drainMax is how long a stop waits for answers under way.
@@ -59,11 +59,15 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, conf *tls.Con
 	return err
 }
 
-// fromNetwork bounds the time a body may take; in-process bodies need no such bound.
+// fromNetwork bounds the time that a body and an answer may take; within a process neither waits
+// for anybody else. A transport that has no deadlines says so, and then there are none.
 func (s *Server) fromNetwork(w http.ResponseWriter, r *http.Request) {
-	if r.ContentLength != 0 && r.Header.Get("Upgrade") == "" {
-		// A transport that has no deadlines says so; then there is none.
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
+	control := http.NewResponseController(w)
+	if r.Header.Get("Upgrade") == "" {
+		_ = control.SetWriteDeadline(time.Now().Add(answerTimeout))
+		if r.ContentLength != 0 {
+			_ = control.SetReadDeadline(time.Now().Add(bodyTimeout))
+		}
 	}
 	s.ServeHTTP(w, r)
 }

@@ -73,7 +73,8 @@ type Server struct {
 	opts   Options
 
 	metrics *metrics
-	limiter *limiter
+	limiter *limiter // requests that end by themselves
+	watches *limiter // watches and logs
 	agents  *agents
 	virtual virtual
 	build   build
@@ -125,7 +126,8 @@ func New(opts Options) (*Server, error) {
 	}
 	s.routes = routes()
 	s.metrics = s.newMetrics()
-	s.limiter = newLimiter()
+	s.limiter = newLimiter(inFlightMax, inFlightPerIdentity)
+	s.watches = newLimiter(watchesMax, watchesPerIdentity)
 	s.agents = newAgents()
 	s.virtual = newVirtual()
 	s.build = readBuild()
@@ -138,6 +140,7 @@ func New(opts Options) (*Server, error) {
 // Transport returns a transport for clients in this process, who are the user. Their requests walk
 // the same line as everybody's; only TLS and HTTP framing are left out.
 func (s *Server) Transport(user *authn.User) http.RoundTripper {
+	user = user.Known()
 	return inproc.Transport(s, func(ctx context.Context) context.Context {
 		return authn.WithUser(ctx, user)
 	})

@@ -35,6 +35,9 @@ type User struct {
 // In says whether the user is in a group.
 func (u *User) In(group string) bool { return slices.Contains(u.Groups, group) }
 
+// Known returns the user as a member of system:authenticated.
+func (u *User) Known() *User { return u.with(Authenticated) }
+
 // with returns the user as a member of one more group.
 func (u *User) with(group string) *User {
 	if u.In(group) {
@@ -71,7 +74,7 @@ func Chain(all ...Authenticator) Authenticator {
 				return nil, err
 			}
 			if u != nil {
-				return u.with(Authenticated), nil
+				return u.Known(), nil
 			}
 		}
 		return &User{Name: Anonymous, Groups: []string{Unauthenticated}}, nil
@@ -83,7 +86,7 @@ type contextKey struct{}
 // WithUser returns a context whose requests are the user's. Only code in the process can make
 // one: it is how the in-process transport says on whose behalf it calls.
 func WithUser(ctx context.Context, u *User) context.Context {
-	return context.WithValue(ctx, contextKey{}, u.with(Authenticated))
+	return context.WithValue(ctx, contextKey{}, u.Known())
 }
 
 // FromContext returns the user that WithUser put there, or nil.

@@ -1,0 +1,94 @@
+package apiserver_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/setpoint-dev/setpoint/apiserver/authn"
+)
+
+// sink is an answer that nobody keeps.
+type sink struct {
+	header http.Header
+	code   int
+	bytes  int
+}
+
+func (w *sink) Header() http.Header { return w.header }
+func (w *sink) WriteHeader(c int)   { w.code = c }
+func (w *sink) Write(p []byte) (int, error) {
+	w.bytes += len(p)
+	return len(p), nil
+}
+
+// typed is what client-go's typed clients accept.
+const typed = "application/vnd.kubernetes.protobuf,application/json"
+
+// serve answers a request without any transport.
+func (s *site) serve(path, accept string) *sink {
+	req, _ := http.NewRequest("GET", "http://setpoint"+path, nil)
+	req.Header.Set("Accept", accept)
+	admin := &authn.User{Name: "admin", Groups: []string{authn.Masters}}
+	w := &sink{header: http.Header{}}
+	s.server.ServeHTTP(w, req.WithContext(authn.WithUser(s.t.Context(), admin)))
+	return w
+}
+
+// fill makes n pods of about 3 KB.
+func (s *site) fill(n int) {
+	s.t.Helper()
+	env := strings.Repeat(`{"name":"SOME_VARIABLE","value":"some value of a usual length"},`, 30)
+	for i := range n {
+		s.must("POST", podPath, fmt.Sprintf(`{"metadata":{"name":"pod-%06d","labels":{"app":"web","n":"%d"}},
+			"spec":{"containers":[{"name":"c","image":"i","env":[%s]}]}}`, i, i%10, strings.TrimSuffix(env, ",")))
+	}
+}
+
+// A read costs a few allocations, however large the object is, and a list costs none for each object:
+// what is stored is what is sent.
+func TestReadsCostLittle(t *testing.T) {
+	s := newSite(t)
+	s.fill(1000)
+	for _, c := range []struct {
+		path string
+		most float64
+	}{
+		{podPath + "/pod-000007", 60},
+		{podPath, 100},
+		{podPath + "?labelSelector=app=web", 250},
+		{podPath + "?fieldSelector=spec.nodeName=", 250},
+	} {
+		if w := s.serve(c.path, typed); w.code != http.StatusOK && w.code != 0 {
+			t.Fatalf("%s: %d", c.path, w.code)
+		}
+		if got := testing.AllocsPerRun(20, func() { s.serve(c.path, typed) }); got > c.most {
+			t.Errorf("%s: %.0f allocations, at most %.0f are allowed", c.path, got, c.most)
+		} else {
+			t.Logf("%s: %.0f allocations", c.path, got)
+		}
+	}
+}
+
+func BenchmarkGet(b *testing.B) {
+	s := newSite(b)
+	s.fill(1)
+	b.ReportAllocs()
+	for b.Loop() {
+		b.SetBytes(int64(s.serve(podPath+"/pod-000000", typed).bytes))
+	}
+}
+
+func BenchmarkList(b *testing.B) {
+	s := newSite(b)
+	s.fill(5000)
+	for name, query := range map[string]string{"all": "", "labels": "?labelSelector=app=web", "fields": "?fieldSelector=spec.nodeName="} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				b.SetBytes(int64(s.serve(podPath+query, typed).bytes))
+			}
+		})
+	}
+}
