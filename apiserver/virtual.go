@@ -8,7 +8,8 @@ import (
 	"github.com/setpoint-dev/setpoint/kinds"
 )
 
-// virtual are resources that are served and not stored: a question is POSTed and answered.
+// virtual are resources that are served and not stored: a question is POSTed and answered, or, for
+// bindings, another object is changed.
 type virtual struct {
 	kinds  []*kinds.Kind
 	byPath map[schema.GroupVersionResource]virtualKind
@@ -29,6 +30,7 @@ func newVirtual() virtual {
 	for _, review := range reviews() {
 		add(review.kind, review.answer)
 	}
+	add(bindingKind(), (*Server).bindByName)
 	return v
 }
 

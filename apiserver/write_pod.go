@@ -21,6 +21,24 @@ var (
 	evictionGVK = schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "Eviction"}
 )
 
+// bindingKind is the collection that schedulers of old POST bindings to.
+func bindingKind() kinds.Kind {
+	return kinds.Kind{
+		Version: "v1", Kind: "Binding", Resource: "bindings", Singular: "binding", Namespaced: true,
+		Schema: compiled.Builtin("io.k8s.api.core.v1.Binding"),
+	}
+}
+
+// bindByName answers POST to the collection of bindings: the body names the pod.
+func (s *Server) bindByName(w http.ResponseWriter, r *request) error {
+	r.kind = r.kinds.Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"})
+	if r.kind == nil {
+		return errNotServed()
+	}
+	r.subresource = "binding"
+	return s.bind(w, r)
+}
+
 // bind answers POST of a pod's binding subresource: it gives the pod to a node, once.
 func (s *Server) bind(w http.ResponseWriter, r *request) error {
 	b, err := readObject(r, bindingGVK, compiled.Builtin("io.k8s.api.core.v1.Binding"))
@@ -34,6 +52,9 @@ func (s *Server) bind(w http.ResponseWriter, r *request) error {
 	binding, err := t.decode(b)
 	if err != nil {
 		return err
+	}
+	if t.name == "" {
+		t.name = tree.Str(binding, "metadata", "name")
 	}
 	if err := t.checkBinding(binding); err != nil {
 		return err
@@ -65,6 +86,9 @@ func (t *write) checkBinding(binding kinds.Object) error {
 	var errs field.ErrorList
 	if kind := tree.Str(binding, "target", "kind"); kind != "" && kind != "Node" {
 		errs = append(errs, field.NotSupported(target.Child("kind"), kind, []string{"Node", "<empty>"}))
+	}
+	if t.name == "" {
+		errs = append(errs, field.Required(field.NewPath("metadata", "name"), ""))
 	}
 	if tree.Str(binding, "target", "name") == "" {
 		errs = append(errs, field.Required(target.Child("name"), ""))
