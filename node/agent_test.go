@@ -163,10 +163,16 @@ func TestFailedInitContainerFailsThePod(t *testing.T) {
 	m := newMachine(t)
 	m.boot()
 	pod := m.run("web", func(p *corev1.Pod) {
-		p.Spec.InitContainers = []corev1.Container{{Name: "init", Command: []string{"/bin/sh", "-c", "exit 3"}}}
+		p.Spec.InitContainers = []corev1.Container{{
+			Name: "init", Command: []string{"/bin/sh", "-c", "echo no luck; exit 3"},
+			TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		}}
 		p.Spec.RestartPolicy = corev1.RestartPolicyNever
 	}, forever)
 	got := m.await(pod, "failed", phase(corev1.PodFailed))
+	if end := got.Status.InitContainerStatuses[0].State.Terminated; end == nil || end.Message != "no luck\n" {
+		t.Errorf("the init container is %+v", end)
+	}
 	if w := got.Status.ContainerStatuses[0].State.Waiting; w == nil || w.Reason != "PodInitializing" {
 		t.Errorf("the container is %+v", got.Status.ContainerStatuses[0].State)
 	}
@@ -282,13 +288,13 @@ func TestLogsOverHTTP(t *testing.T) {
 	server := httptest.NewServer(m.agent.Handler())
 	defer server.Close()
 	for query, want := range map[string]string{
-		"c0?stream=Stdout":        "one\nthree\n",
-		"c0?stream=Stderr":        "two\n",
-		"c0?limitBytes=3":         "one",
-		"c0?follow=1&tailLines=0": "",
-		"c0?previous=true":        "previous terminated container \"c0\" in pod \"web\" not found\n",
-		"c9":                      "container c9 is not valid for pod web\n",
-		"c0?tailLines=x":          "tailLines: found \"x\", allowed are whole numbers from 0\n",
+		"c0?stream=Stdout":              "one\nthree\n",
+		"c0?stream=Stderr":              "two\n",
+		"c0?stream=Stdout&limitBytes=5": "one\nt",
+		"c0?follow=1&tailLines=0":       "",
+		"c0?previous=true":              "previous terminated container \"c0\" in pod \"web\" not found\n",
+		"c9":                            "container c9 is not valid for pod web\n",
+		"c0?tailLines=x":                "tailLines: found \"x\", allowed are whole numbers from 0\n",
 	} {
 		res, err := server.Client().Get(server.URL + "/containerLogs/default/web/" + query)
 		if err != nil {

@@ -38,14 +38,23 @@ type registration struct {
 	lease   *coordinationv1.Lease // as last written
 }
 
-// run registers the node and renews its lease until ctx ends.
+// run registers the node and renews its lease until ctx ends. Of failures in a
+// row it tells the first, and when they are over.
 func (r *registration) run(ctx context.Context) {
-	for {
+	for failing := false; ; {
 		wait := renewEvery
-		if err := r.sync(ctx); err != nil && ctx.Err() == nil {
-			r.agent.Logger.Warn("registering the node", "error", err)
+		err := r.sync(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
 			wait = time.Second
+			if !failing {
+				r.agent.Logger.Warn("registering the node", "error", err)
+			}
+		case failing:
+			r.agent.Logger.Info("the node is registered again")
 		}
+		failing = err != nil
 		if r.agent.sleep(ctx, wait) != nil {
 			return
 		}

@@ -36,6 +36,7 @@ type worker struct {
 	busy     map[string]Work
 	counts   map[string]int // actions behind each entry of busy
 	probers  map[ContainerID]*prober
+	messages map[ContainerID]string // the last words of instances that failed
 	writer   statusWriter
 	deleted  bool // the deletion of the object was carried out
 	finished bool
@@ -43,14 +44,15 @@ type worker struct {
 
 func newWorker(a *Agent, pod *corev1.Pod) *worker {
 	return &worker{
-		agent:   a,
-		uid:     pod.UID,
-		log:     a.Logger.With("namespace", pod.Namespace, "pod", pod.Name, "uid", pod.UID),
-		machine: NewMachine(),
-		wake:    make(chan struct{}, 1),
-		busy:    map[string]Work{},
-		counts:  map[string]int{},
-		probers: map[ContainerID]*prober{},
+		agent:    a,
+		uid:      pod.UID,
+		log:      a.Logger.With("namespace", pod.Namespace, "pod", pod.Name, "uid", pod.UID),
+		machine:  NewMachine(),
+		wake:     make(chan struct{}, 1),
+		busy:     map[string]Work{},
+		counts:   map[string]int{},
+		probers:  map[ContainerID]*prober{},
+		messages: map[ContainerID]string{},
 	}
 }
 
@@ -174,6 +176,7 @@ func (w *worker) step(ctx context.Context) time.Time {
 		w.machine.Retry()
 		w.updateVolumes(ctx, pod, state)
 	}
+	w.addMessages(pod, state)
 	w.superviseProbers(ctx, pod, state)
 	now := w.agent.Clock.Now()
 	plan := w.machine.Step(Input{

@@ -1,12 +1,14 @@
 package process
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/setpoint-dev/setpoint/node"
 )
@@ -109,10 +111,17 @@ func (c *cgroup) oomKilled() bool {
 	return false
 }
 
-// remove deletes the group, which must be empty.
+// remove deletes the group. Killed processes leave it a moment later, which is
+// waited for, but not for long: an empty group that stays costs nothing.
 func (c *cgroup) remove() {
-	if c != nil {
-		c.dir.Close()
-		_ = os.Remove(c.path)
+	if c == nil {
+		return
+	}
+	c.dir.Close()
+	for range 100 {
+		if err := os.Remove(c.path); !errors.Is(err, syscall.EBUSY) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }

@@ -430,15 +430,13 @@ func (r *Runtime) adopt(id node.ContainerID) error {
 		}
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if old, ok := r.running[id]; ok && old.state.Running {
-		return nil // a concurrent call was first
-	}
 	r.running[id] = i
 	if shim != nil && !r.closed {
 		r.watchers.Go(func() { r.watch(i, d) })
 	}
-	go r.changed(id.Pod)
+	changed := r.changed
+	r.mu.Unlock()
+	changed(id.Pod)
 	return nil
 }
 

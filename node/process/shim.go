@@ -96,6 +96,7 @@ func (c *container) run(ready *os.File) (exitRecord, error) {
 		return exitRecord{}, err
 	}
 	defer log.Close()
+	defer func() { c.cgroup.remove() }()
 	drained, err := c.start(log)
 	if err != nil {
 		return exitRecord{}, err
@@ -110,7 +111,6 @@ func (c *container) run(ready *os.File) (exitRecord, error) {
 	status := c.wait(ended, orders)
 	oom := c.cgroup.oomKilled()
 	c.killAll()
-	c.cgroup.remove()
 	select {
 	case <-drained:
 	case <-time.After(drainTimeout):

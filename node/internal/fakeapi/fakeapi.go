@@ -43,20 +43,22 @@ func (a *API) GetInformer(ctx context.Context, obj client.Object, _ ...cache.Inf
 		}
 		return o.(client.ObjectList), nil
 	}
+	// The fake server has no history: a watch that begins after the list would
+	// miss what comes between, so it begins before.
+	var begun watch.Interface
 	source := &toolscache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
+		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 			l, err := list()
 			if err != nil {
+				return nil, err
+			}
+			if begun, err = a.Watch(ctx, l); err != nil {
 				return nil, err
 			}
 			return l, a.List(ctx, l)
 		},
-		WatchFuncWithContext: func(ctx context.Context, _ metav1.ListOptions) (watch.Interface, error) {
-			l, err := list()
-			if err != nil {
-				return nil, err
-			}
-			return a.Watch(ctx, l)
+		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+			return begun, nil
 		},
 	}
 	informer := toolscache.NewSharedIndexInformer(
