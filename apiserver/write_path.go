@@ -42,8 +42,8 @@ type write struct {
 	warn    func(text string)
 
 	subresource     string
-	namespace, name string // name is "" for a create that has not made one yet
-	hooks           *kinds.Strategy
+	namespace, name string          // name is "" for a create that has not made one yet
+	hooks           *kinds.Strategy // of the subresource, where it has its own
 
 	// Of the attempt under way.
 	base     store.Revision // of the stored object
