@@ -27,7 +27,8 @@ func deployment() *kinds.Kind {
 		Columns: append([]kinds.Column{
 			table.Name(),
 			table.Column("Ready", "Number of the pod with ready state", func(obj kinds.Object, _ time.Time) any {
-				return fmt.Sprintf("%d/%d", tree.Int(obj, "status", "readyReplicas"), tree.Int(obj, "spec", "replicas"))
+				return fmt.Sprintf("%d/%d", tree.Int(obj, "status", "readyReplicas"),
+					tree.Int(obj, "spec", "replicas"))
 			}),
 			countText("Up-to-date", status["updatedReplicas"], "status", "updatedReplicas"),
 			countText("Available", status["availableReplicas"], "status", "availableReplicas"),
@@ -38,7 +39,8 @@ func deployment() *kinds.Kind {
 		Generation: true,
 		// A Deployment's annotations are copied to its ReplicaSets, so they are something to act on.
 		Bumps: func(obj, old kinds.Object) bool {
-			return !tree.Equal(tree.Get(obj, "metadata", "annotations"), tree.Get(old, "metadata", "annotations"))
+			return !tree.Equal(tree.Get(obj, "metadata", "annotations"),
+				tree.Get(old, "metadata", "annotations"))
 		},
 		DefaultPropagation: "Background",
 		Strategy: kinds.Strategy{
@@ -56,7 +58,8 @@ func deployment() *kinds.Kind {
 
 // countText is a column of numbers that is declared as text, as kubectl has always had it.
 func countText(name, description string, path ...string) kinds.Column {
-	return table.Column(name, description, func(obj kinds.Object, _ time.Time) any { return tree.Int(obj, path...) })
+	return table.Column(name, description,
+		func(obj kinds.Object, _ time.Time) any { return tree.Int(obj, path...) })
 }
 
 func replicaScale() *kinds.Scale {

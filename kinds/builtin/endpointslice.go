@@ -45,7 +45,8 @@ func endpointSlice() *kinds.Kind {
 		},
 		Generation: true,
 		Bumps: func(obj, old kinds.Object) bool {
-			return !tree.Equal(tree.Get(obj, "metadata", "labels"), tree.Get(old, "metadata", "labels"))
+			return !tree.Equal(tree.Get(obj, "metadata", "labels"),
+				tree.Get(old, "metadata", "labels"))
 		},
 		DefaultPropagation: "Background",
 		Strategy: kinds.Strategy{
@@ -176,7 +177,8 @@ func endpointIP(e *check.Errors, path check.Path, address string, loopback bool)
 	case ip.IsLinkLocalUnicast():
 		e.Invalid(path, address, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")
 	case ip.IsLinkLocalMulticast():
-		e.Invalid(path, address, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
+		e.Invalid(path, address,
+			"may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
 	}
 }
 

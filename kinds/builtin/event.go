@@ -157,7 +157,8 @@ func eventSelectors(object string, others map[string]string) map[string]func(kin
 
 // eventSource is the component that an event comes from.
 func eventSource(obj kinds.Object) string {
-	return table.Or(tree.Str(eventMap(obj, "source"), "component"), eventText(obj, "reportingComponent"))
+	return table.Or(tree.Str(eventMap(obj, "source"), "component"),
+		eventText(obj, "reportingComponent"))
 }
 
 // eventBasics checks what events of both APIs must be. Those with an eventTime say more, and are held
@@ -267,7 +268,8 @@ func eventColumns() []kinds.Column {
 			return tree.Str(eventMap(obj, "involvedObject"), "fieldPath")
 		})),
 		wide(table.Column("Source", doc["source"], func(obj kinds.Object, _ time.Time) any {
-			instance := table.Or(tree.Str(eventMap(obj, "source"), "host"), tree.Str(obj, "reportingInstance"))
+			instance := table.Or(tree.Str(eventMap(obj, "source"), "host"),
+				tree.Str(obj, "reportingInstance"))
 			if instance == "" {
 				return eventSource(obj)
 			}

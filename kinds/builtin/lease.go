@@ -22,7 +22,8 @@ func lease() *kinds.Kind {
 		Schema:     schema.Builtin("io.k8s.api.coordination.v1.Lease"),
 		Columns: []kinds.Column{
 			table.Name(),
-			table.Text("Holder", coordinationv1.LeaseSpec{}.SwaggerDoc()["holderIdentity"], "spec", "holderIdentity"),
+			table.Text("Holder", coordinationv1.LeaseSpec{}.SwaggerDoc()["holderIdentity"],
+				"spec", "holderIdentity"),
 			table.Age(),
 		},
 		CreateOnUpdate:     true,

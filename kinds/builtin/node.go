@@ -137,7 +137,8 @@ func validateNodeUpdate(obj, old kinds.Object) field.ErrorList {
 	}
 	spec, oldSpec := check.Root(obj).Child("spec"), check.Root(old).Child("spec")
 	if oldSpec.Len("podCIDRs") > 0 && !tree.Equal(spec.Get("podCIDRs"), oldSpec.Get("podCIDRs")) {
-		e.Forbidden(spec.At("podCIDRs"), "node updates may not change podCIDR except from \"\" to valid")
+		e.Forbidden(spec.At("podCIDRs"),
+			"node updates may not change podCIDR except from \"\" to valid")
 	}
 	if was, is := oldSpec.Str("providerID"), spec.Str("providerID"); was != "" && was != is {
 		if is == "" {
@@ -189,7 +190,8 @@ func nodeColumns() []kinds.Column {
 			}
 			return version
 		}),
-		table.Column("Container-Runtime", info["containerRuntimeVersion"], known("containerRuntimeVersion")),
+		table.Column("Container-Runtime", info["containerRuntimeVersion"],
+			known("containerRuntimeVersion")),
 	)...)
 }
 

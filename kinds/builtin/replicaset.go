@@ -91,7 +91,8 @@ func selectorAndTemplate(e *check.Errors, spec check.At) {
 		e.NotSupported(inner.At("restartPolicy"), policy, "Always")
 	}
 	if inner.Has("activeDeadlineSeconds") {
-		e.Forbidden(inner.At("activeDeadlineSeconds"), "activeDeadlineSeconds in ReplicaSet is not Supported")
+		e.Forbidden(inner.At("activeDeadlineSeconds"),
+			"activeDeadlineSeconds in ReplicaSet is not Supported")
 	}
 }
 
@@ -135,7 +136,8 @@ func templateColumns(selector string) []kinds.Column {
 	}
 	return table.Wide(
 		table.Column("Containers", "Names of each container in the template.", containers("name")),
-		table.Column("Images", "Images referenced by each container in the template.", containers("image")),
+		table.Column("Images", "Images referenced by each container in the template.",
+			containers("image")),
 		table.Column("Selector", selector, func(obj kinds.Object, _ time.Time) any {
 			return table.Selector(obj, "spec", "selector")
 		}),
@@ -148,7 +150,8 @@ func templateWarnings(obj, old kinds.Object) []string {
 	var w []string
 	if old == nil {
 		if msgs := validation.IsDNS1123Label(tree.Str(obj, "metadata", "name")); len(msgs) > 0 {
-			w = append(w, fmt.Sprintf("metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: %v", msgs))
+			w = append(w,
+				fmt.Sprintf("metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: %v", msgs))
 		}
 	} else if tree.Equal(tree.Get(obj, "spec", "template"), tree.Get(old, "spec", "template")) {
 		return nil

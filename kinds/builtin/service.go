@@ -65,7 +65,8 @@ func defaultService(obj kinds.Object) {
 	case "None":
 		delete(spec, "sessionAffinityConfig")
 	case "ClientIP":
-		tree.Default(spec, int64(affinitySeconds), "sessionAffinityConfig", "clientIP", "timeoutSeconds")
+		tree.Default(spec, int64(affinitySeconds),
+			"sessionAffinityConfig", "clientIP", "timeoutSeconds")
 	}
 	setIfEmpty(spec, "type", clusterIPType)
 	for _, p := range tree.Maps(spec, "ports") {
@@ -117,7 +118,8 @@ func needsNodePorts(spec map[string]any) bool {
 
 // needsHealthCheckPort says whether a load balancer must ask each node if it has endpoints.
 func needsHealthCheckPort(spec map[string]any) bool {
-	return tree.Str(spec, "type") == loadBalancerType && tree.Str(spec, "externalTrafficPolicy") == "Local"
+	return tree.Str(spec, "type") == loadBalancerType &&
+		tree.Str(spec, "externalTrafficPolicy") == "Local"
 }
 
 func isHeadless(spec map[string]any) bool {
@@ -198,7 +200,8 @@ func serviceWarnings(obj, _ kinds.Object) []string {
 		}
 	}
 	if ips && !none && kind != externalNameType {
-		w = append(w, "spec.externalIPs is deprecated and may no longer be implemented in some clusters")
+		w = append(w,
+			"spec.externalIPs is deprecated and may no longer be implemented in some clusters")
 	}
 	if ips && kind == externalNameType {
 		w = append(w, `spec.externalIPs is ignored when spec.type is "ExternalName"`)

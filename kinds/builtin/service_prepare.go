@@ -136,10 +136,11 @@ func ipFamilies(obj kinds.Object, spec, old map[string]any) error {
 	if !e.OK() {
 		return invalidService(obj, e.List())
 	}
-	if families := tree.List(spec, "ipFamilies"); len(families) == 0 {
+	if len(tree.List(spec, "ipFamilies")) == 0 {
 		spec["ipFamilies"] = []any{ipFamily}
 	}
-	if families := tree.List(spec, "ipFamilies"); selectorless && len(families) == 1 && tree.Str(spec, "ipFamilyPolicy") != "SingleStack" {
+	families := tree.List(spec, "ipFamilies")
+	if selectorless && len(families) == 1 && tree.Str(spec, "ipFamilyPolicy") != "SingleStack" {
 		other := "IPv6"
 		if families[0] == other {
 			other = ipFamily
@@ -154,15 +155,18 @@ func familiesAsked(e *check.Errors, spec check.At, selectorless bool) {
 	policy, path := spec.Str("ipFamilyPolicy"), spec.At("ipFamilyPolicy")
 	if policy == "SingleStack" {
 		if spec.Len("clusterIPs") == 2 {
-			e.Invalid(path, policy, "must be 'RequireDualStack' or 'PreferDualStack' when multiple cluster IPs are specified")
+			e.Invalid(path, policy,
+				"must be 'RequireDualStack' or 'PreferDualStack' when multiple cluster IPs are specified")
 		}
 		if spec.Len("ipFamilies") == 2 {
-			e.Invalid(path, policy, "must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified")
+			e.Invalid(path, policy,
+				"must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified")
 		}
 	}
 	for i, ip := range spec.Strings("clusterIPs") {
 		if ip != headless && familyOf(ip) != ipFamily && i >= spec.Len("ipFamilies") {
-			e.Invalid(spec.At("clusterIPs").Index(i), spec.Strings("clusterIPs"), familyOf(ip)+" is not configured on this cluster")
+			e.Invalid(spec.At("clusterIPs").Index(i), spec.Strings("clusterIPs"),
+				familyOf(ip)+" is not configured on this cluster")
 		}
 	}
 	if !e.OK() || selectorless {
@@ -190,7 +194,8 @@ func clusterIP(env *kinds.Env, obj kinds.Object, spec map[string]any) error {
 			detail = fmt.Sprintf("failed to allocate IP %s: %v", asked, err)
 		}
 		path := field.NewPath("spec", "clusterIPs")
-		return invalidService(obj, field.ErrorList{field.Invalid(path, tree.Strings(spec, "clusterIPs"), detail)})
+		return invalidService(obj,
+			field.ErrorList{field.Invalid(path, tree.Strings(spec, "clusterIPs"), detail)})
 	}
 	spec["clusterIP"] = ip
 	spec["clusterIPs"] = []any{ip}
@@ -213,7 +218,8 @@ func nodePorts(env *kinds.Env, obj kinds.Object, spec, old map[string]any) error
 			byPort[tree.Int(p, "port")] = n
 		}
 	}
-	allocate := tree.Str(spec, "type") == nodePortType || tree.Bool(spec, "allocateLoadBalancerNodePorts")
+	allocate := tree.Str(spec, "type") == nodePortType ||
+		tree.Bool(spec, "allocateLoadBalancerNodePorts")
 	for i, p := range tree.Maps(spec, "ports") {
 		n := tree.Int(p, "nodePort")
 		if n == 0 && !allocate {

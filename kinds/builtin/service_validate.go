@@ -54,7 +54,8 @@ func serviceType(e *check.Errors, spec check.At) {
 	switch kind := spec.Str("type"); kind {
 	case loadBalancerType, nodePortType:
 		if isHeadless(spec.Map) {
-			e.Invalid(spec.At("clusterIPs").Index(0), headless, "may not be set to 'None' for "+kind+" services")
+			e.Invalid(spec.At("clusterIPs").Index(0), headless,
+				"may not be set to 'None' for "+kind+" services")
 		}
 	case externalNameType:
 		for _, name := range []string{"clusterIPs", "ipFamilies"} {
@@ -152,7 +153,8 @@ func clusterIPFields(e *check.Errors, spec check.At) {
 	}
 	for i, ip := range ips[:min(len(ips), len(families))] {
 		if familyOf(ip) != families[i] {
-			e.Invalid(path.Index(i), ip, fmt.Sprintf("expected an %s value as indicated by `ipFamilies[%d]`", families[i], i))
+			e.Invalid(path.Index(i), ip,
+				fmt.Sprintf("expected an %s value as indicated by `ipFamilies[%d]`", families[i], i))
 		}
 	}
 }
@@ -252,7 +254,8 @@ func trafficPolicies(e *check.Errors, spec check.At) {
 	port, path := spec.Int("healthCheckNodePort"), spec.At("healthCheckNodePort")
 	switch {
 	case !needsHealthCheckPort(spec.Map) && port != 0:
-		e.Invalid(path, port, "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'")
+		e.Invalid(path, port,
+			"may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'")
 	case needsHealthCheckPort(spec.Map) && port == 0:
 		e.Required(path, "")
 	case needsHealthCheckPort(spec.Map):

@@ -17,7 +17,9 @@ func columns() []kinds.Column {
 		return func(obj kinds.Object, now time.Time) any { return f(summarize(obj), now) }
 	}
 	orNone := func(path ...string) func(kinds.Object, time.Time) any {
-		return func(obj kinds.Object, _ time.Time) any { return table.Or(tree.Str(obj, path...), table.None) }
+		return func(obj kinds.Object, _ time.Time) any {
+			return table.Or(tree.Str(obj, path...), table.None)
+		}
 	}
 	status, spec := corev1.PodStatus{}.SwaggerDoc(), corev1.PodSpec{}.SwaggerDoc()
 	return append([]kinds.Column{
@@ -26,13 +28,15 @@ func columns() []kinds.Column {
 			cell(func(s summary, _ time.Time) string { return fmt.Sprintf("%d/%d", s.ready, s.total) })),
 		table.Column("Status", "The aggregate status of the containers in this pod.",
 			cell(func(s summary, _ time.Time) string { return s.reason })),
-		table.Column("Restarts", "The number of times the containers in this pod have been restarted and when the last container in this pod has restarted.",
+		table.Column("Restarts",
+			"The number of times the containers in this pod have been restarted and when the last container in this pod has restarted.",
 			cell(summary.restartsText)),
 		table.Age(),
 	}, table.Wide(
 		table.Column("IP", status["podIP"], orNone("status", "podIP")),
 		table.Column("Node", spec["nodeName"], orNone("spec", "nodeName")),
-		table.Column("Nominated Node", status["nominatedNodeName"], orNone("status", "nominatedNodeName")),
+		table.Column("Nominated Node", status["nominatedNodeName"],
+			orNone("status", "nominatedNodeName")),
 		table.Column("Readiness Gates", spec["readinessGates"], readinessGatesCell),
 	)...)
 }
@@ -68,7 +72,8 @@ func (s summary) restartsText(now time.Time) string {
 	if s.restarts == 0 || s.lastRestart.IsZero() {
 		return strconv.FormatInt(s.restarts, 10)
 	}
-	return fmt.Sprintf("%d (%s ago)", s.restarts, table.Since(s.lastRestart.Format(time.RFC3339), now))
+	return fmt.Sprintf("%d (%s ago)", s.restarts,
+		table.Since(s.lastRestart.Format(time.RFC3339), now))
 }
 
 func summarize(obj kinds.Object) summary {

@@ -60,7 +60,8 @@ func initContainers(e *check.Errors, ctx *context) {
 		}
 		for _, name := range []string{"lifecycle", "livenessProbe", "readinessProbe", "startupProbe"} {
 			if c.Has(name) {
-				e.Forbidden(c.At(name), "may not be set for init containers without restartPolicy=Always")
+				e.Forbidden(c.At(name),
+					"may not be set for init containers without restartPolicy=Always")
 			}
 		}
 		for _, p := range c.Each("resizePolicy") {
@@ -227,7 +228,8 @@ func restartPolicy(e *check.Errors, c check.At) {
 	rules := c.At("restartPolicyRules")
 	if !c.Has("restartPolicy") {
 		if c.Len("restartPolicyRules") > 0 {
-			e.Required(c.At("restartPolicy"), "must specify restartPolicy when restart rules are used")
+			e.Required(c.At("restartPolicy"),
+				"must specify restartPolicy when restart rules are used")
 		}
 	} else {
 		e.OptionalOneOf(c, "restartPolicy", "Always", "Never", "OnFailure")

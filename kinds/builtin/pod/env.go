@@ -58,7 +58,8 @@ func envSource(e *check.Errors, v check.At) {
 	}
 	switch {
 	case sources == 0:
-		e.Invalid(from.Path, "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`")
+		e.Invalid(from.Path, "",
+			"must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`")
 	case v.Str("value") != "":
 		e.Invalid(from.Path, "", "may not be specified when `value` is not empty")
 	case sources > 1:
@@ -67,7 +68,8 @@ func envSource(e *check.Errors, v check.At) {
 }
 
 func keyRef(e *check.Errors, ref check.At) {
-	e.Messages(ref.At("name"), ref.Str("name"), apivalidation.NameIsDNSSubdomain(ref.Str("name"), false))
+	e.Messages(ref.At("name"), ref.Str("name"),
+		apivalidation.NameIsDNSSubdomain(ref.Str("name"), false))
 	if key := ref.Str("key"); key == "" {
 		e.Required(ref.At("key"), "")
 	} else {
@@ -154,7 +156,8 @@ func fieldRef(e *check.Errors, ref check.At, allowed []string) {
 		e.Required(ref.At("fieldPath"), "")
 		return
 	case version != "v1":
-		e.Invalid(ref.At("fieldPath"), path, "error converting fieldPath: unsupported pod version: "+version)
+		e.Invalid(ref.At("fieldPath"), path,
+			"error converting fieldPath: unsupported pod version: "+version)
 		return
 	}
 	if path == "spec.host" { // what old clients call it
@@ -163,13 +166,15 @@ func fieldRef(e *check.Errors, ref check.At, allowed []string) {
 	base, key, subscripted := subscript(path)
 	switch {
 	case !subscripted && !slices.Contains(knownFieldPaths, path):
-		e.Invalid(ref.At("fieldPath"), path, "error converting fieldPath: field label not supported: "+path)
+		e.Invalid(ref.At("fieldPath"), path,
+			"error converting fieldPath: field label not supported: "+path)
 	case subscripted && base == "metadata.annotations":
 		e.QualifiedName(ref.Path, strings.ToLower(key))
 	case subscripted && base == "metadata.labels":
 		e.QualifiedName(ref.Path, key)
 	case subscripted:
-		e.Invalid(ref.At("fieldPath"), path, "error converting fieldPath: field label does not support subscript: "+path)
+		e.Invalid(ref.At("fieldPath"), path,
+			"error converting fieldPath: field label does not support subscript: "+path)
 	case !slices.Contains(allowed, path):
 		e.NotSupported(ref.At("fieldPath"), path, allowed...)
 	}
@@ -198,7 +203,8 @@ func subscript(path string) (base, key string, ok bool) {
 // resourceFieldRef checks a reference to a container's resources. In a volume it must say whose.
 func resourceFieldRef(e *check.Errors, ref check.At, inVolume bool) {
 	name := ref.Str("resource")
-	huge := strings.HasPrefix(name, "requests.hugepages-") || strings.HasPrefix(name, "limits.hugepages-")
+	huge := strings.HasPrefix(name, "requests.hugepages-") ||
+		strings.HasPrefix(name, "limits.hugepages-")
 	switch {
 	case inVolume && ref.Str("containerName") == "":
 		e.Required(ref.At("containerName"), "")
@@ -240,5 +246,6 @@ func divisor(e *check.Errors, ref check.At, name string) {
 	if unit == "cpu" {
 		units = "1m and 1"
 	}
-	e.Invalid(ref.At("divisor"), name, "only divisor's values "+units+" are supported with the "+d.of+" resource")
+	e.Invalid(ref.At("divisor"), name,
+		"only divisor's values "+units+" are supported with the "+d.of+" resource")
 }

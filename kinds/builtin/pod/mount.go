@@ -60,7 +60,8 @@ func propagation(e *check.Errors, c, m check.At, list check.Path) {
 	if m.Has("mountPropagation") {
 		oneOfAt(e, path, way, "Bidirectional", "HostToContainer", "None")
 		if way == "Bidirectional" && !c.Child("securityContext").Bool("privileged") {
-			e.Forbidden(path, "Bidirectional mount propagation is available only to privileged containers")
+			e.Forbidden(path,
+				"Bidirectional mount propagation is available only to privileged containers")
 		}
 	}
 	path = list.Child("recursiveReadOnly")
@@ -71,7 +72,8 @@ func propagation(e *check.Errors, c, m check.At, list check.Path) {
 			e.Forbidden(path, "may only be specified when readOnly is true")
 		}
 		if way != "" && way != "None" {
-			e.Forbidden(path, "may only be specified when mountPropagation is None or not specified")
+			e.Forbidden(path,
+				"may only be specified when mountPropagation is None or not specified")
 		}
 	default:
 		e.NotSupported(path, rro, "Disabled", "Enabled", "IfPossible")
@@ -95,7 +97,8 @@ func volumeDevices(e *check.Errors, ctx *context, c check.At) {
 		if !ok {
 			e.NotFound(d.At("name"), name)
 		} else if volume["persistentVolumeClaim"] == nil && volume["ephemeral"] == nil {
-			e.Invalid(d.At("name"), name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode")
+			e.Invalid(d.At("name"), name,
+				"can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode")
 		}
 		switch {
 		case path == "":
@@ -142,14 +145,17 @@ func resourceClaims(e *check.Errors, spec check.At) sets.Set[string] {
 		for _, name := range []string{"resourceClaimName", "resourceClaimTemplateName"} {
 			if c.Has(name) {
 				given++
-				e.Messages(c.At(name), c.Str(name), apivalidation.NameIsDNSSubdomain(c.Str(name), false))
+				e.Messages(c.At(name), c.Str(name),
+					apivalidation.NameIsDNSSubdomain(c.Str(name), false))
 			}
 		}
 		switch given {
 		case 0:
-			e.Invalid(c.Path, c.Map, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
+			e.Invalid(c.Path, c.Map,
+				"must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
 		case 2:
-			e.Invalid(c.Path, c.Map, "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified")
+			e.Invalid(c.Path, c.Map,
+				"at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified")
 		}
 	}
 	return names

@@ -61,7 +61,8 @@ func admitAccount(env *kinds.Env, obj, spec map[string]any) error {
 		if name == defaultAccountName {
 			return nil
 		}
-		return forbidden(obj, "error looking up service account %s/%s: serviceaccount %q not found", namespace, name, name)
+		return forbidden(obj, "error looking up service account %s/%s: serviceaccount %q not found",
+			namespace, name, name)
 	}
 	if len(tree.List(spec, "imagePullSecrets")) == 0 {
 		if secrets := tree.List(account, "imagePullSecrets"); len(secrets) > 0 {
@@ -94,8 +95,9 @@ func admitPriority(env *kinds.Env, obj, spec map[string]any) error {
 		}
 	}
 	if tree.Has(spec, "priority") && tree.Int(spec, "priority") != priority {
-		return forbidden(obj, "the integer value of priority (%d) must not be provided in pod spec; "+
-			"priority admission controller computed %d from the given PriorityClass name",
+		return forbidden(obj,
+			"the integer value of priority (%d) must not be provided in pod spec; "+
+				"priority admission controller computed %d from the given PriorityClass name",
 			tree.Int(spec, "priority"), priority)
 	}
 	spec["priority"] = priority
@@ -104,7 +106,8 @@ func admitPriority(env *kinds.Env, obj, spec map[string]any) error {
 }
 
 func forbidden(obj kinds.Object, format string, args ...any) error {
-	return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, tree.Str(obj, "metadata", "name"),
+	return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"},
+		tree.Str(obj, "metadata", "name"),
 		fmt.Errorf(format, args...))
 }
 

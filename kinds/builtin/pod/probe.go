@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -96,7 +97,8 @@ func action(e *check.Errors, ctx *context, way string, a check.At) {
 		grace := ctx.spec.Int("terminationGracePeriodSeconds")
 		if n := a.Int("seconds"); n < 0 || n > grace {
 			e.Invalid(a.Path, n,
-				fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", grace))
+				fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)",
+					grace))
 		}
 	}
 }
@@ -116,9 +118,11 @@ func httpGet(e *check.Errors, get check.At) {
 }
 
 // linuxSignals matches the signals of Linux by name; those of real time are counted from both ends.
-var linuxSignals = regexp.MustCompile(`^SIG(ABRT|ALRM|BUS|CHLD|CLD|CONT|FPE|HUP|ILL|INT|IO|IOT|KILL|` +
-	`PIPE|POLL|PROF|PWR|QUIT|SEGV|STKFLT|STOP|SYS|TERM|TRAP|TSTP|TTIN|TTOU|URG|USR1|USR2|VTALRM|` +
-	`WINCH|XCPU|XFSZ|RTMIN(\+([1-9]|1[0-5]))?|RTMAX(-([1-9]|1[0-4]))?)$`)
+var linuxSignals = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^SIG(ABRT|ALRM|BUS|CHLD|CLD|CONT|FPE|HUP|ILL|INT|IO|IOT|KILL|PIPE|POLL|` +
+		`PROF|PWR|QUIT|SEGV|STKFLT|STOP|SYS|TERM|TRAP|TSTP|TTIN|TTOU|URG|USR1|USR2|VTALRM|WINCH|XCPU|` +
+		`XFSZ|RTMIN(\+([1-9]|1[0-5]))?|RTMAX(-([1-9]|1[0-4]))?)$`)
+})
 
 func stopSignal(e *check.Errors, ctx *context, l check.At) {
 	path, signal := l.At("stopSignal"), l.Str("stopSignal")
@@ -130,8 +134,9 @@ func stopSignal(e *check.Errors, ctx *context, l check.At) {
 			e.NotSupported(path, signal, "SIGKILL", "SIGTERM")
 		}
 	case "linux":
-		if !linuxSignals.MatchString(signal) {
-			e.Invalid(path, signal, "must be the name of a Linux signal, such as SIGTERM or SIGRTMIN+3")
+		if !linuxSignals().MatchString(signal) {
+			e.Invalid(path, signal,
+				"must be the name of a Linux signal, such as SIGTERM or SIGRTMIN+3")
 		}
 	}
 }

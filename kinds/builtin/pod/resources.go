@@ -73,9 +73,11 @@ func requestWithinLimit(e *check.Errors, r check.At, name string, request, limit
 	req, lim := quantity(request), quantity(limit)
 	switch c := req.Cmp(lim); {
 	case c != 0 && !overcommits(name):
-		e.Invalid(path, req.String(), fmt.Sprintf("must be equal to %s limit of %s", name, lim.String()))
+		e.Invalid(path, req.String(),
+			fmt.Sprintf("must be equal to %s limit of %s", name, lim.String()))
 	case c > 0:
-		e.Invalid(path, req.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, lim.String()))
+		e.Invalid(path, req.String(),
+			fmt.Sprintf("must be less than or equal to %s limit of %s", name, lim.String()))
 	}
 }
 
@@ -117,7 +119,8 @@ func amount(e *check.Errors, path check.Path, name string, value any) {
 	if size, ok := strings.CutPrefix(name, hugePages); ok {
 		page, err := resource.ParseQuantity(size)
 		if err != nil || page.Sign() <= 0 || q.Value()%page.Value() != 0 {
-			e.Invalid(path, q.String(), fmt.Sprintf("%s is not positive integer multiple of %s", q.String(), name))
+			e.Invalid(path, q.String(),
+				fmt.Sprintf("%s is not positive integer multiple of %s", q.String(), name))
 		}
 	}
 }
@@ -222,7 +225,8 @@ func podResources(e *check.Errors, ctx *context) {
 			own, most := quantity(limits[name]), quantity(whole)
 			if own.Cmp(most) > 0 {
 				path := r.At("containers").Index(i).Key(name).Child("limits")
-				e.Invalid(path, own.String(), "must be less than or equal to pod limits of "+most.String())
+				e.Invalid(path, own.String(),
+					"must be less than or equal to pod limits of "+most.String())
 			}
 		}
 	}

@@ -65,7 +65,8 @@ func nodeTerm(e *check.Errors, term check.At, checkValues bool) {
 		if op := r.Str("operator"); op != "In" && op != "NotIn" {
 			e.Invalid(r.At("operator"), op, badOperator)
 		} else if r.Len("values") != 1 {
-			e.Required(r.At("values"), "must be only one value when `operator` is 'In' or 'NotIn' for node field selector")
+			e.Required(r.At("values"),
+				"must be only one value when `operator` is 'In' or 'NotIn' for node field selector")
 		}
 		if key := r.Str("key"); key != "metadata.name" {
 			e.Invalid(r.At("key"), key, "not a valid field selector key")
@@ -137,7 +138,8 @@ func matchLabelKeys(e *check.Errors, term check.At) {
 		for _, expr := range selector.MatchExpressions {
 			for i, key := range match {
 				if key == expr.Key && selected.Has(key) {
-					e.Invalid(term.Path.Index(i), key, "exists in both matchLabelKeys and labelSelector")
+					e.Invalid(term.Path.Index(i), key,
+						"exists in both matchLabelKeys and labelSelector")
 				}
 			}
 			selected.Insert(expr.Key)
@@ -146,7 +148,8 @@ func matchLabelKeys(e *check.Errors, term check.At) {
 	mismatch := sets.New(term.Strings("mismatchLabelKeys")...)
 	for i, key := range match {
 		if mismatch.Has(key) {
-			e.Invalid(term.At("matchLabelKeys").Index(i), key, "exists in both matchLabelKeys and mismatchLabelKeys")
+			e.Invalid(term.At("matchLabelKeys").Index(i), key,
+				"exists in both matchLabelKeys and mismatchLabelKeys")
 		}
 	}
 }
@@ -163,7 +166,8 @@ func tolerations(e *check.Errors, spec check.At) {
 				"operator must be Exists when `key` is empty, which means \"match all values and all keys\"")
 		}
 		if t.Has("tolerationSeconds") && effect != "NoExecute" {
-			e.Invalid(t.At("effect"), effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
+			e.Invalid(t.At("effect"), effect,
+				"effect must be 'NoExecute' when `tolerationSeconds` is set")
 		}
 		switch op {
 		case "", "Equal":
@@ -172,7 +176,8 @@ func tolerations(e *check.Errors, spec check.At) {
 			}
 		case "Exists":
 			if value != "" {
-				e.Invalid(t.At("operator"), value, "value must be empty when `operator` is 'Exists'")
+				e.Invalid(t.At("operator"), value,
+					"value must be empty when `operator` is 'Exists'")
 			}
 		case "Lt", "Gt":
 			e.NotSupported(t.At("operator"), op, "Equal", "Exists", "Lt", "Gt")
@@ -194,7 +199,8 @@ func TaintEffect(e *check.Errors, t check.At) {
 func spread(e *check.Errors, spec check.At) {
 	var pairs []string // a topology key and what to do are one kind of constraint
 	for _, c := range spec.Each("topologySpreadConstraints") {
-		pairs = append(pairs, fmt.Sprintf("{%s, %s}", c.Str("topologyKey"), c.Str("whenUnsatisfiable")))
+		pairs = append(pairs,
+			fmt.Sprintf("{%s, %s}", c.Str("topologyKey"), c.Str("whenUnsatisfiable")))
 	}
 	next := 0
 	for _, c := range spec.Each("topologySpreadConstraints") {

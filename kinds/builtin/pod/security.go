@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -19,7 +20,8 @@ func podSecurity(e *check.Errors, spec check.At) {
 		return
 	}
 	if sc.Has("fsGroup") {
-		e.Messages(sc.At("fsGroup"), sc.Int("fsGroup"), validation.IsValidGroupID(sc.Int("fsGroup")))
+		e.Messages(sc.At("fsGroup"), sc.Int("fsGroup"),
+			validation.IsValidGroupID(sc.Int("fsGroup")))
 	}
 	identity(e, sc)
 	for i, v := range tree.List(sc.Map, "supplementalGroups") {
@@ -49,11 +51,13 @@ func containerSecurity(e *check.Errors, ctx *context, sc check.At) {
 	seccomp(e, sc.Child("seccompProfile"))
 	if sc.Has("allowPrivilegeEscalation") && !sc.Bool("allowPrivilegeEscalation") {
 		if sc.Bool("privileged") {
-			e.Invalid(sc.Path, sc.Map, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true")
+			e.Invalid(sc.Path, sc.Map,
+				"cannot set `allowPrivilegeEscalation` to false and `privileged` to true")
 		}
 		for _, capability := range sc.Child("capabilities").Strings("add") {
 			if capability == "CAP_SYS_ADMIN" {
-				e.Invalid(sc.Path, sc.Map, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN")
+				e.Invalid(sc.Path, sc.Map,
+					"cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN")
 			}
 		}
 	}
@@ -62,10 +66,12 @@ func containerSecurity(e *check.Errors, ctx *context, sc check.At) {
 
 func identity(e *check.Errors, sc check.At) {
 	if sc.Has("runAsUser") {
-		e.Messages(sc.At("runAsUser"), sc.Int("runAsUser"), validation.IsValidUserID(sc.Int("runAsUser")))
+		e.Messages(sc.At("runAsUser"), sc.Int("runAsUser"),
+			validation.IsValidUserID(sc.Int("runAsUser")))
 	}
 	if sc.Has("runAsGroup") {
-		e.Messages(sc.At("runAsGroup"), sc.Int("runAsGroup"), validation.IsValidGroupID(sc.Int("runAsGroup")))
+		e.Messages(sc.At("runAsGroup"), sc.Int("runAsGroup"),
+			validation.IsValidGroupID(sc.Int("runAsGroup")))
 	}
 }
 
@@ -121,7 +127,10 @@ func appArmor(e *check.Errors, p check.At) {
 // sysctlMax is how long the name of a kernel parameter may be.
 const sysctlMax = 253
 
-var sysctlName = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
+var sysctlName = sync.OnceValue(func() *regexp.Regexp {
+	const segment = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+	return regexp.MustCompile("^(" + segment + `[\./])*` + segment + "$")
+})
 
 func sysctls(e *check.Errors, spec, sc check.At) {
 	seen := sets.Set[string]{}
@@ -130,8 +139,10 @@ func sysctls(e *check.Errors, spec, sc check.At) {
 		switch {
 		case name == "":
 			e.Required(path, "")
-		case len(name) > sysctlMax || !sysctlName.MatchString(name):
-			e.Invalid(path, name, fmt.Sprintf("must have at most %d characters and match regex %s", sysctlMax, sysctlName))
+		case len(name) > sysctlMax || !sysctlName().MatchString(name):
+			e.Invalid(path, name,
+				fmt.Sprintf("must have at most %d characters and match regex %s",
+					sysctlMax, sysctlName()))
 		case seen.Has(name):
 			e.Duplicate(path, name)
 		}
@@ -154,7 +165,8 @@ func ofIPC(name string) bool {
 // namespaces checks that what a pod shares with its host can be had together.
 func namespaces(e *check.Errors, spec check.At) {
 	if spec.Bool("shareProcessNamespace") && spec.Bool("hostPID") {
-		e.Invalid(spec.At("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled")
+		e.Invalid(spec.At("shareProcessNamespace"), true,
+			"ShareProcessNamespace and HostPID cannot both be enabled")
 	}
 }
 

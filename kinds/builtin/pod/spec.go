@@ -34,7 +34,8 @@ func CheckTemplate(e *check.Errors, template check.At) {
 	annotations(e, check.At{Map: meta.Map, Path: template.Path}, spec)
 	checkSpec(e, spec, false)
 	if spec.Len("ephemeralContainers") > 0 {
-		e.Forbidden(spec.At("ephemeralContainers"), "ephemeral containers not allowed in pod template")
+		e.Forbidden(spec.At("ephemeralContainers"),
+			"ephemeral containers not allowed in pod template")
 	}
 }
 
@@ -81,7 +82,8 @@ func hostNetworkPorts(e *check.Errors, ctx *context) {
 		for _, p := range c.Each("ports") {
 			host := p.Int("hostPort")
 			if (ctx.isPod || host != 0) && host != p.Int("containerPort") {
-				e.Invalid(p.At("hostPort"), host, "must match `containerPort` when `hostNetwork` is true")
+				e.Invalid(p.At("hostPort"), host,
+					"must match `containerPort` when `hostNetwork` is true")
 			}
 		}
 	}
@@ -90,13 +92,15 @@ func hostNetworkPorts(e *check.Errors, ctx *context) {
 // names checks the fields that name something: an account, a node, the pod's host name.
 func names(e *check.Errors, spec check.At) {
 	if name := spec.Str("serviceAccountName"); name != "" {
-		e.Messages(spec.At("serviceAccountName"), name, apivalidation.ValidateServiceAccountName(name, false))
+		e.Messages(spec.At("serviceAccountName"), name,
+			apivalidation.ValidateServiceAccountName(name, false))
 	}
 	if name := spec.Str("nodeName"); name != "" {
 		e.Messages(spec.At("nodeName"), name, apivalidation.NameIsDNSSubdomain(name, false))
 	}
 	if n := spec.Int("activeDeadlineSeconds"); spec.Has("activeDeadlineSeconds") && (n < 1 || n > math.MaxInt32) {
-		e.Invalid(spec.At("activeDeadlineSeconds"), n, validation.InclusiveRangeError(1, math.MaxInt32))
+		e.Invalid(spec.At("activeDeadlineSeconds"), n,
+			validation.InclusiveRangeError(1, math.MaxInt32))
 	}
 	for _, field := range []string{"hostname", "subdomain"} {
 		if name := spec.Str(field); name != "" {
@@ -140,19 +144,22 @@ func dns(e *check.Errors, spec check.At) {
 			return
 		}
 		if config.Len("nameservers") == 0 {
-			e.Required(config.At("nameservers"), "must provide at least one DNS nameserver when `dnsPolicy` is None")
+			e.Required(config.At("nameservers"),
+				"must provide at least one DNS nameserver when `dnsPolicy` is None")
 			return
 		}
 	}
 	servers, searches := config.Strings("nameservers"), config.Strings("searches")
 	if len(servers) > nameserversMax {
-		e.Invalid(config.At("nameservers"), servers, fmt.Sprintf("must not have more than %d nameservers", nameserversMax))
+		e.Invalid(config.At("nameservers"), servers,
+			fmt.Sprintf("must not have more than %d nameservers", nameserversMax))
 	}
 	for i, ip := range servers {
 		e.IP(config.At("nameservers").Index(i), ip)
 	}
 	if len(searches) > searchesMax {
-		e.Invalid(config.At("searches"), searches, fmt.Sprintf("must not have more than %d search paths", searchesMax))
+		e.Invalid(config.At("searches"), searches,
+			fmt.Sprintf("must not have more than %d search paths", searchesMax))
 	}
 	if len(strings.Join(searches, " ")) > searchCharsMax {
 		e.Invalid(config.At("searches"), searches,
@@ -161,7 +168,8 @@ func dns(e *check.Errors, spec check.At) {
 	for i, search := range searches {
 		if search != "." {
 			search = strings.TrimSuffix(search, ".")
-			e.Messages(config.At("searches").Index(i), search, validation.IsDNS1123SubdomainWithUnderscore(search))
+			e.Messages(config.At("searches").Index(i), search,
+				validation.IsDNS1123SubdomainWithUnderscore(search))
 		}
 	}
 	for _, option := range config.Each("options") {
@@ -214,7 +222,8 @@ func operatingSystem(e *check.Errors, spec check.At) {
 func annotations(e *check.Errors, meta, spec check.At) {
 	path, values := meta.At("annotations"), meta.StringMap("annotations")
 	if v, ok := values[mirrorAnnotation]; ok && spec.Str("nodeName") == "" {
-		e.Invalid(path.Key(mirrorAnnotation), v, "must set spec.nodeName if mirror pod annotation is set")
+		e.Invalid(path.Key(mirrorAnnotation), v,
+			"must set spec.nodeName if mirror pod annotation is set")
 	}
 	if v := values[tolerationsAnnotation]; v != "" {
 		var list []any

@@ -21,7 +21,8 @@ func validateStatusUpdate(obj, old kinds.Object) field.ErrorList {
 	if tree.Str(obj, "spec", "nodeName") != tree.Str(old, "spec", "nodeName") {
 		e.Forbidden(status.At("nodeName"), "may not be changed directly")
 	}
-	nominated(&e, status, oldStatus.Str("nominatedNodeName"), tree.Str(old, "spec", "nodeName") != "")
+	nominated(&e, status, oldStatus.Str("nominatedNodeName"),
+		tree.Str(old, "spec", "nodeName") != "")
 	if n := status.Int("observedGeneration"); n < 0 {
 		e.Invalid(status.At("observedGeneration"), n, "must be a non-negative integer")
 	}
@@ -32,7 +33,8 @@ func validateStatusUpdate(obj, old kinds.Object) field.ErrorList {
 	stayTerminated(&e, status, oldStatus, "ephemeralContainerStatuses", nil, spec)
 	addresses(&e, status, "podIP", "podIPs")
 	if status.Len("podIPs") == 0 && status.Str("podIP") != "" {
-		e.Invalid(status.At("podIPs"), nil, "podIP and podIPs must either both be set or both be unset")
+		e.Invalid(status.At("podIPs"), nil,
+			"podIP and podIPs must either both be set or both be unset")
 	}
 	addresses(&e, status, "hostIP", "hostIPs")
 	return e.List()
@@ -66,7 +68,8 @@ func nominated(e *check.Errors, status check.At, was string, bound bool) {
 
 // stayTerminated checks that a container that has ended for good is not said to run again. Without
 // containers to look up, none may.
-func stayTerminated(e *check.Errors, status, old check.At, list string, containers []any, spec map[string]any) {
+func stayTerminated(e *check.Errors, status, old check.At, list string, containers []any,
+	spec map[string]any) {
 	if restartsAll(spec) {
 		return
 	}
@@ -81,7 +84,8 @@ func stayTerminated(e *check.Errors, status, old check.At, list string, containe
 		}
 		c := tree.Find(containers, "name", name)
 		if c == nil || !restarts(c, spec, tree.Int(ended, "exitCode")) {
-			e.Forbidden(path.Index(i).Child("state"), "may not be transitioned to non-terminated state")
+			e.Forbidden(path.Index(i).Child("state"),
+				"may not be transitioned to non-terminated state")
 		}
 	}
 }

@@ -33,7 +33,8 @@ func validate(obj kinds.Object) field.ErrorList {
 		for _, v := range spec.Each("volumes") {
 			for _, s := range v.Child("projected").Each("sources") {
 				if s.Has("serviceAccountToken") {
-					e.Forbidden(s.At("serviceAccountToken"), "must not be specified when serviceAccountName is not set")
+					e.Forbidden(s.At("serviceAccountToken"),
+						"must not be specified when serviceAccountName is not set")
 				}
 			}
 		}
@@ -54,7 +55,8 @@ func validateCreate(obj kinds.Object) field.ErrorList {
 		e.Forbidden(spec.At("ephemeralContainers"), "cannot be set on create")
 	}
 	if spec.Str("nodeName") != "" && spec.Len("schedulingGates") > 0 {
-		e.Forbidden(spec.At("nodeName"), "cannot be set until all schedulingGates have been cleared")
+		e.Forbidden(spec.At("nodeName"),
+			"cannot be set until all schedulingGates have been cleared")
 	}
 	return e.List()
 }
@@ -118,7 +120,8 @@ func tolerationsAdded(e *check.Errors, spec, old check.At) {
 			kept = kept || tree.Equal(same, n.Map)
 		}
 		if !kept {
-			e.Forbidden(spec.At("tolerations"), "existing toleration can not be modified except its tolerationSeconds")
+			e.Forbidden(spec.At("tolerations"),
+				"existing toleration can not be modified except its tolerationSeconds")
 			return
 		}
 	}
@@ -131,7 +134,8 @@ func gatesRemoved(e *check.Errors, spec, old check.At) {
 	}
 	for _, g := range spec.Each("schedulingGates") {
 		if name := g.Str("name"); !had.Has(name) {
-			e.Forbidden(g.At("name"), fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", name))
+			e.Forbidden(g.At("name"),
+				fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", name))
 		}
 	}
 }
@@ -177,11 +181,13 @@ func gatedChanges(e *check.Errors, spec, old check.At, rest map[string]any) {
 	}
 	tree.Move("nodeSelector", old.Map, rest)
 
-	nodes, oldNodes := tree.Map(spec.Map, "affinity", "nodeAffinity"), tree.Map(old.Map, "affinity", "nodeAffinity")
+	nodes := tree.Map(spec.Map, "affinity", "nodeAffinity")
+	oldNodes := tree.Map(old.Map, "affinity", "nodeAffinity")
 	if tree.Equal(nodes, oldNodes) {
 		return
 	}
-	nodeTermsOnlyAdded(e, spec.Child("affinity").Child("nodeAffinity").Child(required), tree.List(oldNodes, required, "nodeSelectorTerms"))
+	nodeTermsOnlyAdded(e, spec.Child("affinity").Child("nodeAffinity").Child(required),
+		tree.List(oldNodes, required, "nodeSelectorTerms"))
 	affinity := maps.Clone(tree.Map(spec.Map, "affinity"))
 	if affinity == nil {
 		affinity = map[string]any{}
@@ -197,7 +203,8 @@ func gatedChanges(e *check.Errors, spec, old check.At, rest map[string]any) {
 func nodeTermsOnlyAdded(e *check.Errors, selector check.At, old []any) {
 	path, terms := selector.At("nodeSelectorTerms"), tree.List(selector.Map, "nodeSelectorTerms")
 	if len(old) > 0 && len(old) != len(terms) {
-		e.Invalid(path, terms, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")
+		e.Invalid(path, terms,
+			"no additions/deletions to non-empty NodeSelectorTerms list are allowed")
 		return
 	}
 	for i := range old {
@@ -263,9 +270,11 @@ func validateEphemeralContainersUpdate(obj, old kinds.Object) field.ErrorList {
 		name := tree.Str(was, "name")
 		switch c := tree.Find(now, "name", name); {
 		case c == nil:
-			e.Forbidden(spec.At("ephemeralContainers"), fmt.Sprintf("existing ephemeral containers %q may not be removed", name))
+			e.Forbidden(spec.At("ephemeralContainers"),
+				fmt.Sprintf("existing ephemeral containers %q may not be removed", name))
 		case !tree.Equal(c, was):
-			e.Forbidden(spec.At("ephemeralContainers"), fmt.Sprintf("existing ephemeral containers %q may not be changed", name))
+			e.Forbidden(spec.At("ephemeralContainers"),
+				fmt.Sprintf("existing ephemeral containers %q may not be changed", name))
 		}
 	}
 	return e.List()
@@ -277,13 +286,15 @@ func validateResize(obj, old kinds.Object) field.ErrorList {
 	var e check.Errors
 	spec := check.Root(obj).Child("spec")
 	if QOSClass(spec.Map) != QOSClass(tree.Map(old, "spec")) {
-		e.Invalid(spec.Path, QOSClass(spec.Map), "Pod QOS Class may not change as a result of resizing")
+		e.Invalid(spec.Path, QOSClass(spec.Map),
+			"Pod QOS Class may not change as a result of resizing")
 	}
 	for _, list := range []string{"containers", "initContainers"} {
 		for _, c := range spec.Each(list) {
 			was := tree.Find(tree.List(old, "spec", list), "name", c.Str("name"))
 			for _, kind := range []string{"limits", "requests"} {
-				resized(&e, c.Child("resources").At(kind), tree.Map(c.Map, "resources", kind), tree.Map(was, "resources", kind))
+				resized(&e, c.Child("resources").At(kind), tree.Map(c.Map, "resources", kind),
+					tree.Map(was, "resources", kind))
 			}
 		}
 	}

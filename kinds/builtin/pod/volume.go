@@ -127,7 +127,8 @@ func hostPath(e *check.Errors, s check.At) {
 		return
 	}
 	e.NoBacksteps(s.At("path"), path)
-	e.OptionalOneOf(s, "type", "", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket")
+	e.OptionalOneOf(s, "type", "", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate",
+		"File", "FileOrCreate", "Socket")
 }
 
 func nfs(e *check.Errors, s check.At) {
@@ -174,7 +175,8 @@ func downwardFile(e *check.Errors, item check.At, path check.Path) {
 	case ref.Exists():
 		fieldRef(e, ref, volumeFieldPaths)
 		if resourceRef.Exists() {
-			e.Invalid(path, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously")
+			e.Invalid(path, "resource",
+				"fieldRef and resourceFieldRef can not be specified simultaneously")
 		}
 	case resourceRef.Exists():
 		resourceFieldRef(e, resourceRef, true)

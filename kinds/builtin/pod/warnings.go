@@ -19,7 +19,8 @@ func warnings(obj, old kinds.Object) []string {
 	}
 	var w []string
 	if msgs := validation.IsDNS1123Label(tree.Str(obj, "metadata", "name")); len(msgs) > 0 {
-		w = append(w, fmt.Sprintf("metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: %v", msgs))
+		w = append(w,
+			fmt.Sprintf("metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: %v", msgs))
 	}
 	return append(w, Warnings(check.Root(obj))...)
 }
@@ -38,7 +39,8 @@ func Warnings(template check.At) []string {
 	}
 	w.affinity(spec)
 	if spec.Int("terminationGracePeriodSeconds") < 0 {
-		w.add(spec.At("terminationGracePeriodSeconds"), "must be >= 0; negative values are invalid and will be treated as 1")
+		w.add(spec.At("terminationGracePeriodSeconds"),
+			"must be >= 0; negative values are invalid and will be treated as 1")
 	}
 	names, ports := map[string]check.Path{}, map[string]check.At{}
 	for c := range eachContainer(spec) {
@@ -85,7 +87,8 @@ func (w *warner) fractions(c check.At) {
 		for _, kind := range []string{"limits", "requests"} {
 			r := c.Child("resources").Child(kind)
 			if q := quantity(r.Get(resource)); q.MilliValue()%1000 != 0 {
-				w.add(r.Path.Key(resource), fmt.Sprintf("fractional byte value %q is invalid, must be an integer", q.String()))
+				w.add(r.Path.Key(resource),
+					fmt.Sprintf("fractional byte value %q is invalid, must be an integer", q.String()))
 			}
 		}
 	}
@@ -101,7 +104,8 @@ func (w *warner) hiddenEnv(c check.At) {
 		name, value := v.Str("name"), v.Str("value")
 		ref := "$(" + name + ")"
 		if seen[name] && (v.Has("valueFrom") || value == ref || !strings.Contains(value, ref)) {
-			w.add(v.Path, fmt.Sprintf("hides previous definition of %q, which may be dropped when using apply", name))
+			w.add(v.Path,
+				fmt.Sprintf("hides previous definition of %q, which may be dropped when using apply", name))
 		}
 		seen[name] = true
 	}
@@ -126,7 +130,8 @@ func (w *warner) ports(c check.At, names map[string]check.Path, ports map[string
 			continue
 		}
 		if other, ok := names[name]; ok {
-			w.add(p.Path, fmt.Sprintf("duplicate port name %q with %s, services and probes that select ports by name will use %s", name, other, other))
+			w.add(p.Path,
+				fmt.Sprintf("duplicate port name %q with %s, services and probes that select ports by name will use %s", name, other, other))
 		} else {
 			names[name] = p.Path
 		}
