@@ -447,7 +447,7 @@ func (r *Runtime) watch(i *instance, d dir) {
 	}
 	// Reap it, if it is a child of this process and not of an earlier agent.
 	_, _ = unix.Wait4(i.shim.pid, nil, unix.WNOHANG, nil)
-	ended := &instance{state: i.state}
+	ended := &instance{state: i.state, config: i.config}
 	err := r.ended(ended, d)
 	r.mu.Lock()
 	if err != nil {
