@@ -59,6 +59,12 @@ func inWorld(t *testing.T, opts cache.Options, test func(*world)) {
 	})
 }
 
+// pass lets time pass, and everything that happens in it end.
+func (w *world) pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
 func pod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	for _, c := range change {
@@ -188,7 +194,7 @@ func TestHandlersAreToldInOrder(t *testing.T) {
 	for _, noWatchList := range []bool{false, true} {
 		t.Run(fmt.Sprintf("NoWatchList=%v", noWatchList), func(t *testing.T) {
 			inWorld(t, cache.Options{}, func(w *world) {
-				w.server.NoWatchList = noWatchList
+				w.server.Fail(tinyapi.Faults{NoWatchList: noWatchList})
 				w.create(pod("a", labelled("v", "1")))
 				h := &teller{}
 				r := w.listen(h)
@@ -235,7 +241,7 @@ func TestDeletionMissedWhileDisconnectedIsTold(t *testing.T) {
 		w.server.Break()
 		w.server.Release("pods")
 		w.wantNames([]string{"a", "b"}) // not yet known
-		<-time.After(time.Minute)
+		w.pass(time.Minute)
 		w.wantTold(h, "missed the deletion of a/1")
 		w.wantNames([]string{"b"})
 	})
@@ -254,7 +260,7 @@ func TestB113_AnotherUIDIsADeletionAndAnAddition(t *testing.T) {
 		w.server.Compact()
 		w.server.Break()
 		w.server.Release("pods")
-		<-time.After(time.Minute)
+		w.pass(time.Minute)
 		w.wantTold(h, "missed the deletion of a/1", "added a/2")
 	})
 }
@@ -266,7 +272,7 @@ func TestBrokenWatchResumesWithoutAList(t *testing.T) {
 		w.create(pod("a"))
 		w.server.Break()
 		w.create(pod("b"))
-		<-time.After(time.Minute)
+		w.pass(time.Minute)
 		w.wantTold(h, "added a/", "added b/")
 		for i, r := range w.server.Requests() {
 			isList := strings.Contains(r, "sendInitialEvents") || r == "GET /api/v1/pods"
@@ -296,7 +302,7 @@ func TestB126_SilentWatchIsOpenedAgain(t *testing.T) {
 		w.server.Hold("pods") // nothing comes through on what is open
 		w.create(pod("a"))
 		w.server.Requests()
-		<-time.After(42 * time.Second)
+		w.pass(42 * time.Second)
 		if n := len(w.server.Requests()); n != 1 {
 			w.Errorf("%d requests after 42 s of silence, want 1", n)
 		}
@@ -306,18 +312,18 @@ func TestB126_SilentWatchIsOpenedAgain(t *testing.T) {
 func TestUnreachableServerIsAskedLessAndLess(t *testing.T) {
 	inWorld(t, cache.Options{}, func(w *world) {
 		w.names()
-		w.server.Before = func(*http.Request) (*http.Response, error) {
+		w.server.Fail(tinyapi.Faults{Before: func(*http.Request) (*http.Response, error) {
 			return tinyapi.Failure(503, "ServiceUnavailable"), nil
-		}
+		}})
 		w.server.Requests()
 		w.server.Break()
-		<-time.After(10 * time.Minute)
+		w.pass(10 * time.Minute)
 		if n := len(w.server.Requests()); n < 20 || n > 60 {
 			w.Errorf("%d requests in ten minutes, want between 20 and 60", n)
 		}
-		w.server.Before = nil
+		w.server.Fail(tinyapi.Faults{})
 		w.create(pod("a"))
-		<-time.After(time.Minute)
+		w.pass(time.Minute)
 		w.wantNames([]string{"a"})
 	})
 }
@@ -328,9 +334,9 @@ func TestResyncTellsOfEveryObject(t *testing.T) {
 		h := &teller{}
 		w.listen(h)
 		h.take()
-		<-time.After(8 * time.Hour)
+		w.pass(8 * time.Hour)
 		w.wantTold(h)
-		<-time.After(3*time.Hour + time.Minute)
+		w.pass(3*time.Hour + time.Minute)
 		w.wantTold(h, "updated a/ to a/", "updated b/ to b/")
 	})
 }

@@ -36,12 +36,11 @@ type world struct {
 	server *tinyapi.Server
 	live   cr.Client
 	mgr    *controller.Manager
-	log    *strings.Builder
 }
 
 func inWorld(t *testing.T, opts controller.ManagerOptions, test func(*world)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{T: t, server: tinyapi.New(), log: &strings.Builder{}}
+		w := &world{T: t, server: tinyapi.New()}
 		var err error
 		if w.live, err = cr.New(w.server.Config(), cr.Options{Mapper: w.server.Mapper()}); err != nil {
 			t.Fatal(err)
@@ -73,6 +72,12 @@ func (w *world) start(mgr *controller.Manager) (stop func() error) {
 	w.Cleanup(func() { _ = stop() })
 	synctest.Wait()
 	return stop
+}
+
+// pass lets time pass, and everything that happens in it end.
+func (w *world) pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
 }
 
 func (w *world) must(err error) {
@@ -172,7 +177,7 @@ func TestOwnWritesAreSeenThoughTheWatchIsTenMinutesLate(t *testing.T) {
 		for n := range 600 {
 			rs.Labels = map[string]string{"touched": fmt.Sprint(n)}
 			w.must(w.live.Update(w.Context(), rs))
-			<-time.After(time.Second)
+			w.pass(time.Second)
 		}
 		w.wantPods(3)
 		view := w.mgr.Queues()[0]
@@ -184,7 +189,7 @@ func TestOwnWritesAreSeenThoughTheWatchIsTenMinutesLate(t *testing.T) {
 		w.must(w.live.Update(w.Context(), rs))
 		w.wantPods(3)
 		w.server.Release("pods")
-		<-time.After(time.Minute)
+		w.pass(time.Minute)
 		w.wantPods(5)
 		if parked := w.mgr.Queues()[0].Parked; len(parked) != 0 {
 			w.Errorf("still parked: %v", parked)
@@ -206,7 +211,7 @@ func TestOwnDeletionsAreSeenThoughTheWatchIsLate(t *testing.T) {
 		w.server.Requests()
 		rs.Labels = map[string]string{"touched": "yes"}
 		w.must(w.live.Update(w.Context(), rs))
-		<-time.After(time.Minute)
+		w.pass(time.Minute)
 		for _, r := range w.server.Requests() {
 			if strings.HasPrefix(r, "DELETE") {
 				w.Errorf("asked to delete again: %s", r)
@@ -224,18 +229,18 @@ func TestB123_CreateWithALostAnswerIsNotRepeated(t *testing.T) {
 		w.start(w.mgr)
 		w.server.Hold("pods")
 		lost := false
-		w.server.After = func(r *http.Request, resp *http.Response) (*http.Response, error) {
+		w.server.Fail(tinyapi.Faults{After: func(r *http.Request, resp *http.Response) (*http.Response, error) {
 			if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods") && !lost {
 				lost = true
 				return nil, errors.New("connection reset by peer")
 			}
 			return resp, nil
-		}
+		}})
 		w.must(w.live.Create(w.Context(), replicaSet("web", 1)))
-		<-time.After(10 * time.Minute)
+		w.pass(10 * time.Minute)
 		w.wantPods(1)
 		w.server.Release("pods")
-		<-time.After(time.Minute)
+		w.pass(time.Minute)
 		w.wantPods(1)
 	})
 }
@@ -249,13 +254,12 @@ func TestWorkBeginsOnlyWhenCachesHaveSynced(t *testing.T) {
 		}}
 		w.must(w.live.Create(w.Context(), &pods))
 		w.must(w.live.Create(w.Context(), replicaSet("web", 1)))
-		down := true
-		w.server.Before = func(r *http.Request) (*http.Response, error) {
-			if down && strings.Contains(r.URL.Path, "/pods") {
+		w.server.Fail(tinyapi.Faults{Before: func(r *http.Request) (*http.Response, error) {
+			if strings.Contains(r.URL.Path, "/pods") {
 				return tinyapi.Failure(503, "ServiceUnavailable"), nil
 			}
 			return nil, nil
-		}
+		}})
 		runs := 0
 		w.must(controller.ManagedBy(w.mgr).For(&appsv1.ReplicaSet{}).Owns(&corev1.Pod{}).
 			Complete(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
@@ -263,12 +267,12 @@ func TestWorkBeginsOnlyWhenCachesHaveSynced(t *testing.T) {
 				return reconcile.Result{}, nil
 			})))
 		w.start(w.mgr)
-		<-time.After(time.Minute)
+		w.pass(time.Minute)
 		if runs != 0 {
 			w.Fatalf("%d runs before the pods were listed", runs)
 		}
-		down = false
-		<-time.After(time.Minute)
+		w.server.Fail(tinyapi.Faults{})
+		w.pass(time.Minute)
 		if runs != 1 {
 			w.Errorf("%d runs, want 1: equal keys collapse", runs)
 		}
@@ -331,7 +335,7 @@ func TestResultKinds(t *testing.T) {
 					})))
 				w.start(w.mgr)
 				w.must(w.live.Create(w.Context(), replicaSet("web", 1)))
-				<-time.After(test.within)
+				w.pass(test.within)
 				synctest.Wait()
 				if runs != test.runs {
 					w.Errorf("%d runs within %v, want %d", runs, test.within, test.runs)
@@ -359,7 +363,7 @@ func TestQueueViewTellsWhyAndWhatFailed(t *testing.T) {
 			})))
 		w.start(w.mgr)
 		w.must(w.live.Create(w.Context(), replicaSet("web", 1)))
-		<-time.After(time.Minute)
+		w.pass(time.Minute)
 		view := w.mgr.Queues()[0]
 		if view.Controller != "replicaset" || len(view.Keys) != 1 {
 			w.Fatalf("view is %+v", view)
@@ -428,14 +432,14 @@ func TestOneOfTwoReplicasWorks(t *testing.T) {
 					return reconcile.Result{}, nil
 				})))
 			stops[name] = w.start(managers[name])
-			<-time.After(time.Second)
+			w.pass(time.Second)
 		}
 		w.must(w.live.Create(w.Context(), replicaSet("a", 1)))
 		if diff := cmp.Diff(map[string]int{"one": 1}, runs); diff != "" {
 			w.Errorf("runs (-want +got):\n%s", diff)
 		}
 		w.must(stops["one"]())
-		<-time.After(5 * time.Second)
+		w.pass(5 * time.Second)
 		w.must(w.live.Create(w.Context(), replicaSet("b", 1)))
 		if runs["one"] != 1 || runs["two"] != 2 {
 			w.Errorf("runs after one has stopped: %v", runs)

@@ -76,6 +76,12 @@ func (w *world) run(holder string, linger time.Duration) *candidate {
 	return c
 }
 
+// pass lets time pass, and everything that happens in it end.
+func (w *world) pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
 func (w *world) lease() coordinationv1.LeaseSpec {
 	w.Helper()
 	var l coordinationv1.Lease
@@ -100,7 +106,7 @@ func (w *world) wantTerm(c *candidate, epoch int64) {
 func TestOneHoldsAndTheOtherFollowsWhenItIsGivenBack(t *testing.T) {
 	inWorld(t, func(w *world) {
 		one, two := w.run("one", 0), w.run("two", 0)
-		<-time.After(time.Hour)
+		w.pass(time.Hour)
 		w.wantTerm(one, 1)
 		if len(two.terms) != 0 {
 			w.Fatal("two hold the lease")
@@ -132,12 +138,12 @@ func TestHolderThatIsCutOffStopsBeforeAnotherBegins(t *testing.T) {
 		one := w.run("one", 0)
 		w.wantTerm(one, 1)
 		cut := "one"
-		w.server.Before = func(r *http.Request) (*http.Response, error) {
+		w.server.Fail(tinyapi.Faults{Before: func(r *http.Request) (*http.Response, error) {
 			if holderOf(r) == cut {
 				return nil, errors.New("no route to host")
 			}
 			return nil, nil
-		}
+		}})
 		two := w.run("two", 0)
 		began := <-two.terms
 		took := time.Now()
@@ -172,12 +178,12 @@ func TestB128_LeaseIsKeptUntilTheWorkHasEnded(t *testing.T) {
 		one, two := w.run("one", time.Minute), w.run("two", 0)
 		w.wantTerm(one, 1)
 		one.cancel()
-		<-time.After(59 * time.Second)
+		w.pass(59 * time.Second)
 		if len(two.terms) != 0 {
 			w.Fatal("two began while the work of one went on")
 		}
 		<-one.result
-		<-time.After(4 * time.Second)
+		w.pass(4 * time.Second)
 		w.wantTerm(two, 2)
 		two.cancel()
 		<-two.result
@@ -186,18 +192,18 @@ func TestB128_LeaseIsKeptUntilTheWorkHasEnded(t *testing.T) {
 
 func TestB128_LateAnswerIsDropped(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.server.After = func(r *http.Request, resp *http.Response) (*http.Response, error) {
+		w.server.Fail(tinyapi.Faults{After: func(r *http.Request, resp *http.Response) (*http.Response, error) {
 			if r.Method == http.MethodPost {
 				<-time.After(11 * time.Second) // the client has given up
 			}
 			return resp, nil
-		}
+		}})
 		one := w.run("one", 0)
-		<-time.After(10*time.Second + time.Millisecond)
+		w.pass(10*time.Second + time.Millisecond)
 		if len(one.terms) != 0 {
 			w.Fatal("a term began with an answer that was too late")
 		}
-		<-time.After(time.Minute)
+		w.pass(time.Minute)
 		// It finds its own claim, and begins anew: nothing of the first try passes for this term.
 		w.wantTerm(one, 2)
 		one.cancel()
@@ -209,10 +215,10 @@ func TestB128_ReleaseIsBounded(t *testing.T) {
 	inWorld(t, func(w *world) {
 		one := w.run("one", 0)
 		w.wantTerm(one, 1)
-		w.server.Before = func(r *http.Request) (*http.Response, error) {
+		w.server.Fail(tinyapi.Faults{Before: func(r *http.Request) (*http.Response, error) {
 			<-r.Context().Done()
 			return nil, r.Context().Err()
-		}
+		}})
 		start := time.Now()
 		one.cancel()
 		if err := <-one.result; err != nil || time.Since(start) != 5*time.Second {

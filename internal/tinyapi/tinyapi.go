@@ -24,13 +24,6 @@ import (
 
 // Server is the server; it is used as the transport of its clients. Use New.
 type Server struct {
-	// NoWatchList has watches that should begin with a list refused, as old servers do.
-	NoWatchList bool
-	// Before, if not nil, may answer a request instead of the server. After may replace the answer
-	// to a request that was carried out.
-	Before func(*http.Request) (*http.Response, error)
-	After  func(*http.Request, *http.Response) (*http.Response, error)
-
 	mu       sync.Mutex
 	revision int64
 	oldest   int64 // watches can start at or after it
@@ -40,6 +33,17 @@ type Server struct {
 	held     map[string]bool
 	breaks   int
 	requests []string
+	faults   Faults
+}
+
+// Faults are what the server does wrong.
+type Faults struct {
+	// NoWatchList has watches that should begin with a list refused, as old servers do.
+	NoWatchList bool
+	// Before, if not nil, may answer a request instead of the server. After may replace the answer
+	// to a request that was carried out.
+	Before func(*http.Request) (*http.Response, error)
+	After  func(*http.Request, *http.Response) (*http.Response, error)
 }
 
 // Object is an object as a tree.
@@ -85,6 +89,9 @@ func (s *Server) Mapper() meta.RESTMapper {
 	}
 	return mapper
 }
+
+// Fail has the server do these things wrong from now on, and no others.
+func (s *Server) Fail(f Faults) { s.change(func() { s.faults = f }) }
 
 // Hold keeps what happens to a resource from its watches until Release.
 func (s *Server) Hold(resource string) { s.change(func() { s.held[resource] = true }) }
@@ -149,15 +156,16 @@ func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	s.mu.Lock()
 	s.requests = append(s.requests, r.Method+" "+r.URL.RequestURI())
+	faults := s.faults
 	s.mu.Unlock()
-	if s.Before != nil {
-		if resp, err := s.Before(r); resp != nil || err != nil {
+	if faults.Before != nil {
+		if resp, err := faults.Before(r); resp != nil || err != nil {
 			return resp, err
 		}
 	}
 	resp := s.serve(r)
-	if s.After != nil {
-		return s.After(r, resp)
+	if faults.After != nil {
+		return faults.After(r, resp)
 	}
 	return resp, nil
 }

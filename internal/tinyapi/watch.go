@@ -66,7 +66,7 @@ func (s *Server) watch(r *http.Request, t target) *http.Response {
 	withList := q.Get("sendInitialEvents") == "true"
 	var first []event
 	switch {
-	case withList && s.NoWatchList:
+	case withList && s.faults.NoWatchList:
 		return failure(422, "Invalid", t)
 	case withList:
 		from = s.revision
