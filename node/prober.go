@@ -93,9 +93,9 @@ func statusOf(status *corev1.PodStatus, container string) *corev1.ContainerStatu
 // run waits for the start-up probe and then runs the other two side by side.
 func (p *prober) run(ctx context.Context) {
 	p.mu.Lock()
-	started := p.health.Started
+	known := p.health
 	p.mu.Unlock()
-	if !started {
+	if !known.Started {
 		up := false
 		p.loop(ctx, "Startup", p.container.StartupProbe, false, func(ok bool) (done bool) {
 			up = ok
@@ -113,7 +113,7 @@ func (p *prober) run(ctx context.Context) {
 	var both sync.WaitGroup
 	if probe := p.container.ReadinessProbe; probe != nil {
 		both.Go(func() {
-			p.loop(ctx, "Readiness", probe, false, func(ok bool) bool {
+			p.loop(ctx, "Readiness", probe, known.Ready, func(ok bool) bool {
 				p.update(func(h *Health) { h.Ready = ok })
 				return false
 			})
@@ -150,11 +150,21 @@ func (p *prober) update(change func(*Health)) {
 	}
 }
 
+// eagerMin is how soon a container that has not been ready yet is asked again: a
+// server that takes 200 ms to start is not kept waiting for a whole period. The
+// pause doubles until it is the period, and until then failures are not told.
+const eagerMin = 100 * time.Millisecond
+
 // loop asks again and again, and reports each result that enough answers in a
-// row have made, until ctx ends or report says that it is done.
+// row have made, until ctx ends or report says that it is done. Readiness that is
+// not there yet is asked for eagerly.
 func (p *prober) loop(ctx context.Context, kind string, spec *corev1.Probe, initial bool, report func(ok bool) (done bool)) {
 	clock := p.worker.agent.Clock
 	tracker := probe.NewTracker(spec, initial)
+	period, pause := probe.Period(spec), eagerMin
+	if kind != "Readiness" || initial {
+		pause = period
+	}
 	wait := p.startedAt.Add(probe.Delay(spec)).Sub(clock.Now())
 	for {
 		if p.worker.agent.sleep(ctx, max(0, wait)) != nil {
@@ -166,13 +176,17 @@ func (p *prober) loop(ctx context.Context, kind string, spec *corev1.Probe, init
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil {
+		if err == nil {
+			pause = period
+		}
+		if err != nil && pause >= period {
 			p.worker.event(p.pod, p.container.Name, corev1.EventTypeWarning, "Unhealthy",
 				fmt.Sprintf("%s probe failed: %v", kind, err))
 		}
 		if ok, complete := tracker.Observe(err == nil); complete && report(ok) {
 			return
 		}
-		wait = probe.Period(spec)
+		wait = min(pause, period)
+		pause = min(2*pause, period)
 	}
 }
