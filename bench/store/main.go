@@ -30,6 +30,7 @@ var (
 	rounds  = flag.Int("rounds", 3, "how often; the median is printed")
 	objects = flag.Int("objects", 100_000, "how many objects to restart with")
 	only    = flag.String("only", "", "measure only the library of this name")
+	weights = flag.Bool("weights", false, "measure only what the libraries add to a binary")
 	fill    = flag.String("fill", "", "only fill this directory with that library")
 	reopen  = flag.String("reopen", "", "only open this directory with that library, and say how long it took")
 )
@@ -67,6 +68,9 @@ func run() error {
 	for i := range rows {
 		rows[i].rate = make([][]float64, len(writers))
 	}
+	if *weights {
+		*rounds = 0
+	}
 	// Rounds are outside, so that what else the machine does meets all libraries alike.
 	for range *rounds {
 		for i, l := range libraries {
@@ -80,7 +84,7 @@ func run() error {
 			continue
 		}
 		var err error
-		if rows[i].size, rows[i].modules, err = weigh(l.Package); err != nil {
+		if rows[i].size, rows[i].modules, err = weigh(l); err != nil {
 			return fmt.Errorf("%s: %w", l.Name, err)
 		}
 	}
@@ -104,6 +108,9 @@ func print(libraries []engine.Library, rows []row) {
 }
 
 func median(samples []float64) float64 {
+	if len(samples) == 0 {
+		return 0
+	}
 	slices.Sort(samples)
 	return samples[len(samples)/2]
 }
@@ -287,21 +294,21 @@ func load(l engine.Library) error {
 
 // weigh builds a program with and without the package: what it adds in bytes to a program that has
 // what the server links anyway, and how many modules it comes from.
-func weigh(pkg string) (size int64, modules int, err error) {
+func weigh(l engine.Library) (size int64, modules int, err error) {
 	tmp, err := os.MkdirTemp("store", "weigh")
 	if err != nil {
 		return 0, 0, err
 	}
 	defer os.RemoveAll(tmp)
-	empty, err := build(tmp, "")
+	empty, err := build(tmp, engine.Library{})
 	if err != nil {
 		return 0, 0, err
 	}
-	full, err := build(tmp, pkg)
+	full, err := build(tmp, l)
 	if err != nil {
 		return 0, 0, err
 	}
-	list, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", pkg).Output()
+	list, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", l.Package).Output()
 	if err != nil {
 		return 0, 0, err
 	}
@@ -310,17 +317,17 @@ func weigh(pkg string) (size int64, modules int, err error) {
 	return full - empty, len(slices.Compact(paths)), nil
 }
 
-// build keeps the package whole by linking its every exported method through reflection, as the
-// linker does for a server that uses templates or protobuf.
-func build(tmp, pkg string) (int64, error) {
-	source := "package main\n\nimport \"reflect\"\n"
+// build links a program that looks up methods by name, as a server that uses templates or protobuf
+// does: the linker then keeps every exported method of what is used.
+func build(tmp string, l engine.Library) (int64, error) {
+	source := "package main\n\nimport (\"os\"; \"reflect\")\n"
 	for _, linked := range []string{"net/http", "google.golang.org/protobuf/proto", "github.com/prometheus/client_golang/prometheus"} {
 		source += fmt.Sprintf("import _ %q\n", linked)
 	}
-	if pkg != "" {
-		source += fmt.Sprintf("import _ %q\n", pkg)
+	if l.Package != "" {
+		source += fmt.Sprintf("import library %q\n\nfunc init() { println(reflect.ValueOf(library.%s).Kind()) }\n", l.Package, l.Uses)
 	}
-	source += "\nfunc main() { reflect.ValueOf(main).MethodByName(\"x\" + reflect.TypeOf(0).Name()) }\n"
+	source += "\nfunc main() { reflect.ValueOf(os.Args).MethodByName(os.Args[0]) }\n"
 	if err := os.WriteFile(filepath.Join(tmp, "main.go"), []byte(source), 0o600); err != nil {
 		return 0, err
 	}

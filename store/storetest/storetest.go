@@ -42,6 +42,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		{"WatchGetsTheDeleteOrIsTold_B011", testCompactAtDelete},
 		{"WatchRevisionRisesWhileQuiet", testQuiet},
 		{"WatchReadyNeverMissesACommit", testReady},
+		{"WatchWaitingNeverMissesACommit", testReadyRace},
 		{"WatchWaitsForTheContext", testWatchContext},
 		{"WatchStalledIsToldNotBuffered", testStalled},
 		{"WatchFoldedOverAListIsTheState_B005", testFold},

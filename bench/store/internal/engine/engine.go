@@ -14,8 +14,9 @@ type Engine interface {
 // A Library is one candidate.
 type Library struct {
 	Name string
-	// Package is what a program imports for it; "" for what needs no library.
-	Package string
+	// Package is what a program imports for it, and Uses what it refers to, so that the linker
+	// keeps it; "" for what needs no library.
+	Package, Uses string
 	// Commits says that each Append is one commit of one record, that it may be called by any
 	// number of goroutines, and that the engine groups them itself.
 	Commits bool
@@ -30,11 +31,11 @@ func Libraries() []Library {
 	return []Library{
 		{Name: "bare file", Open: openBare},
 		{Name: "bare file, recycled", NoRestart: true, Open: openRecycled},
-		{Name: "etcd wal", Package: "go.etcd.io/etcd/server/v3/storage/wal", Open: openEtcdWAL},
-		{Name: "raft-wal", Package: "github.com/hashicorp/raft-wal", Open: openRaftWAL},
-		{Name: "tidwall/wal", Package: "github.com/tidwall/wal", Open: openTidwall},
-		{Name: "Pebble", Package: "github.com/cockroachdb/pebble/v2", Open: openPebble},
-		{Name: "bbolt", Package: "go.etcd.io/bbolt", Open: openBolt},
+		{Name: "etcd wal", Package: "go.etcd.io/etcd/server/v3/storage/wal", Uses: "Create", Open: openEtcdWAL},
+		{Name: "raft-wal", Package: "github.com/hashicorp/raft-wal", Uses: "Open", Open: openRaftWAL},
+		{Name: "tidwall/wal", Package: "github.com/tidwall/wal", Uses: "Open", Open: openTidwall},
+		{Name: "Pebble", Package: "github.com/cockroachdb/pebble/v2", Uses: "Open", Open: openPebble},
+		{Name: "bbolt", Package: "go.etcd.io/bbolt", Uses: "Open", Open: openBolt},
 		{Name: "Setpoint's store", Commits: true, Open: openStore},
 	}
 }
