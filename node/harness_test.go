@@ -3,6 +3,7 @@ package node_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -63,6 +64,7 @@ type machine struct {
 	agent   *node.Agent
 	runtime node.Runtime
 	stop    func()
+	tunnel  func(context.Context) (io.ReadWriteCloser, error)
 }
 
 func newMachine(t *testing.T) *machine {
@@ -87,6 +89,7 @@ func (m *machine) boot() {
 	}
 	agent, err := node.New(node.Options{
 		Name: "n1", Client: m, Informers: m.API, Recorder: m.events, Runtime: r, Dir: filepath.Join(m.dir, "volumes"),
+		Tunnel: m.tunnel,
 	})
 	if err != nil {
 		m.t.Fatal(err)

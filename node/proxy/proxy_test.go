@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -285,6 +286,37 @@ func TestClusterIPIsAddedToLoopback(t *testing.T) {
 	for _, a := range addrs {
 		if strings.HasPrefix(a.String(), "10.0.0.5") {
 			t.Errorf("after the end, %s is still there", a)
+		}
+	}
+}
+
+func TestConnectionThatNobodyTakesIsReset(t *testing.T) {
+	newBackend(t, "127.77.0.41:18080", "one")
+	endpoints := slice("a", 18080, endpoint("127.77.0.41", true, true, false))
+	api := fakeapi.New(service("127.77.1.4", 18081), endpoints)
+	run(t, api)
+	dial(t, "127.77.1.4:18081")
+	// Nobody listens on any of these.
+	endpoints.Endpoints = []discoveryv1.Endpoint{
+		endpoint("127.77.0.42", true, true, false), endpoint("127.77.0.43", true, true, false),
+	}
+	if err := api.Update(t.Context(), endpoints); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(patience)
+	for {
+		conn, err := net.Dial("tcp", "127.77.1.4:18081")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(deadline)
+		_, err = conn.Read(make([]byte, 8))
+		conn.Close()
+		if errors.Is(err, syscall.ECONNRESET) {
+			return
+		}
+		if err != nil {
+			t.Fatalf("read: %v, want a reset", err)
 		}
 	}
 }
