@@ -6,8 +6,8 @@
 // that stays what it is. A watch is a cursor into a log that all watchers share, so a slow watcher
 // costs nothing and is told ErrCompacted when the log no longer reaches back to where it stands.
 //
-// All methods of a Store, a Snapshot and a Watch may be called concurrently, except Watch.Next,
-// which belongs to one goroutine. Byte slices that go in and come out are shared and never
+// All methods of a Store, a Snapshot and a Watch may be called concurrently, except Watch.Next and
+// Watch.TryNext, which belong to one goroutine. Byte slices that go in and come out are shared and never
 // modified by either side.
 package store
 
@@ -125,6 +125,7 @@ type Store interface {
 	// Commit makes all changes or none, and returns when they are durable. A Put that leaves the
 	// value as it is (the stamped revision aside) and a Delete of a key that does not exist change
 	// nothing; a commit that changes nothing returns the current revision and makes no event.
+	// No two ops may have the same key.
 	// Possible errors: *ConflictError, ErrNoSpace, ErrClosed, and the context's. After a context's error the commit
 	// may still happen.
 	Commit(ctx context.Context, ops ...Op) (Result, error)
@@ -133,13 +134,15 @@ type Store interface {
 	Snapshot(ctx context.Context) (Snapshot, error)
 	// SnapshotAt returns the state as of a revision. Possible errors: ErrCompacted, ErrFuture.
 	SnapshotAt(ctx context.Context, at Revision) (Snapshot, error)
-	// Watch returns a cursor that stands after a revision. Possible errors: ErrCompacted, ErrFuture.
+	// Watch returns a cursor that stands after a revision. It needs no closing: one that nobody
+	// reads any more is garbage. Possible errors: ErrCompacted, ErrFuture, ErrClosed.
 	Watch(resource, prefix string, after Revision) (Watch, error)
 	// Revision is that of the newest durable commit.
 	Revision() Revision
 	// Compacted is the oldest revision that can still be read; watches can start at or after it.
 	Compacted() Revision
-	// Compact forgets history before the revision.
+	// Compact forgets history before the revision. Engines do it by themselves, too, by age and
+	// size. Possible errors: ErrFuture, ErrClosed.
 	Compact(ctx context.Context, before Revision) error
 	// Close ends all watches with ErrClosed and releases the engine. Commits under way are finished
 	// or fail.

@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"go.uber.org/goleak"
 
 	"github.com/setpoint-dev/setpoint/store"
 	"github.com/setpoint-dev/setpoint/store/embedded"
@@ -201,6 +204,34 @@ func TestDirectoryIsLocked(t *testing.T) {
 	open(t, dir, embedded.Options{})
 }
 
+func TestForkIsInMemory(t *testing.T) {
+	s := open(t, t.TempDir(), embedded.Options{})
+	commit(t, s, put("a", []byte("1")))
+	fork := s.Fork()
+	before := dump(t, s)
+	if got := dump(t, fork); got != before {
+		t.Errorf("the fork has:\n%s\nwant:\n%s", got, before)
+	}
+	commit(t, fork, put("b", []byte("1")))
+	if dump(t, s) != before || s.Revision() != 1 {
+		t.Error("a commit to the fork changed the store")
+	}
+}
+
+func TestCloseLeavesNothingRunning(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	s := open(t, t.TempDir(), embedded.Options{CheckpointBytes: 1})
+	for i := range 20 {
+		commit(t, s, put("a", fmt.Append(nil, i)))
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("second Close: %v", err)
+	}
+}
+
 // TestFailedBatchIsTakenBack has the log fail before a write and after it, and looks that nobody
 // ever sees what was in it, neither then nor after a restart, and that writing goes on.
 func TestFailedBatchIsTakenBack(t *testing.T) {
@@ -296,8 +327,8 @@ func TestFailedCheckpointChangesNothing(t *testing.T) {
 	}
 }
 
-// TestCommitOfABrokenExpectationInAFailedBatch fails with the log's error: the conflict was with
-// something that never was.
+// TestConflictWithAFailedCommitIsNotTold has a commit conflict with one of the same batch, which
+// then fails: the conflict was with something that never was.
 func TestConflictWithAFailedCommitIsNotTold(t *testing.T) {
 	gate, entered := make(chan struct{}), make(chan struct{})
 	var calls atomic.Int32
@@ -332,6 +363,7 @@ func TestConflictWithAFailedCommitIsNotTold(t *testing.T) {
 		})
 	}
 	for s.Waiting() < 2 {
+		runtime.Gosched()
 	}
 	close(gate)
 	group.Wait()

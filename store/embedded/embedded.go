@@ -29,6 +29,7 @@ import (
 
 	"github.com/setpoint-dev/setpoint/store"
 	"github.com/setpoint-dev/setpoint/store/internal/core"
+	"github.com/setpoint-dev/setpoint/store/memory"
 )
 
 // Options tune a store. The zero Options are good ones.
@@ -93,8 +94,8 @@ func Open(dir string, options Options) (*Store, error) {
 	if options.fail == nil {
 		options.fail = func(string) error { return nil }
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("store: making the directory: %w", err)
+	if err := makeDir(dir); err != nil {
+		return nil, err
 	}
 	lock, err := lockDir(dir)
 	if err != nil {
@@ -115,6 +116,17 @@ func Open(dir string, options Options) (*Store, error) {
 	c.store = s
 	go c.run()
 	return s, nil
+}
+
+// makeDir makes the directory if it does not exist, so that a power loss does not take it away.
+func makeDir(dir string) error {
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("store: making the directory: %w", err)
+	}
+	return syncDir(filepath.Dir(dir))
 }
 
 // load reads a directory into a committer.
@@ -176,6 +188,14 @@ func size(ops []store.Op) int {
 		n += len(ops[i].Value) + len(ops[i].Key.Path) + len(ops[i].Key.Resource) + len(ops[i].Origin)
 	}
 	return n
+}
+
+// Fork returns a store in memory that starts with the state of this one and goes its own way.
+func (s *Store) Fork() *memory.Store {
+	return memory.ForkOf(s.Reader, memory.Options{
+		HistoryAge:   s.options.HistoryAge,
+		HistoryBytes: s.options.HistoryBytes,
+	})
 }
 
 // Compact implements store.Store.

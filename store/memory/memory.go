@@ -50,8 +50,11 @@ func wrap(c *core.Core, options Options) *Store {
 
 // Fork returns a store that starts with the state of this one and goes its own way. It shares all
 // memory that neither changes, takes the time of a few pointers, and has no history before it.
-func (s *Store) Fork() *Store {
-	return wrap(s.Reader.Fork(s.options.core()), s.options)
+func (s *Store) Fork() *Store { return ForkOf(s.Reader, s.options) }
+
+// ForkOf is Fork for any engine's state.
+func ForkOf(r *core.Reader, options Options) *Store {
+	return wrap(r.Fork(options.core()), options)
 }
 
 // Commit implements store.Store.
