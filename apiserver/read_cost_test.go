@@ -50,7 +50,7 @@ func (s *site) fill(n int) {
 // what is stored is what is sent.
 func TestReadsCostLittle(t *testing.T) {
 	s := newSite(t)
-	s.fill(1000)
+	s.fill(300)
 	for _, c := range []struct {
 		path string
 		most float64

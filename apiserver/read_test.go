@@ -595,3 +595,26 @@ func TestOneEventIsSeenThroughTwoAPIs(t *testing.T) {
 		t.Error("the apiVersion is not the API's")
 	}
 }
+
+// The metadata of stored bytes is found by scanning them; text that looks like JSON must not
+// mislead the scan.
+func TestHostileTextDoesNotHideMetadata(t *testing.T) {
+	s := newSite(t)
+	for i, text := range []string{`"`, `\`, `\"`, `"}},{"labels":{"x":"z"}`, "{[\"", "\u2028<>&", `\\\"metadata\":{`, ""} {
+		name := fmt.Sprintf("c%d", i)
+		body, err := json.Marshal(object{
+			"metadata": object{"name": name, "labels": object{"x": "y"}, "annotations": object{"a.b/c": text}},
+			"data":     object{"metadata": text, "labels": text},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		made := s.must("POST", cm, string(body))
+		o := s.get(cm+"/"+name, "Accept", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io").object(t)
+		annotations := o.at("metadata.annotations").(map[string]any)
+		if annotations["a.b/c"] != text || o.str("metadata.labels.x") != "y" || o.revision() != made.revision() {
+			t.Errorf("%q: %v", text, o)
+		}
+		s.must("DELETE", cm+"/"+name, "")
+	}
+}
