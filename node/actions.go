@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"strings"
 	"time"
@@ -17,6 +16,14 @@ import (
 // stopGraceMin is what is left for a container to end after a preStop hook that
 // took all of the grace.
 const stopGraceMin = 2 * time.Second
+
+// subject is one instance of a container, and the pod as it was seen.
+type subject struct {
+	pod       *corev1.Pod
+	state     *PodState
+	container *corev1.Container
+	id        ContainerID
+}
 
 // createPod makes the volumes and what the containers share. What it returns is
 // run by the worker's goroutine.
@@ -39,7 +46,8 @@ func (w *worker) createPod(ctx context.Context, pod *corev1.Pod) func() {
 // start starts an instance and runs its postStart hook.
 func (w *worker) start(ctx context.Context, pod *corev1.Pod, state *PodState, a Action) func() {
 	c := containerNamed(pod, a.Container)
-	config, err := w.config(ctx, pod, state, c, a.ID)
+	of := subject{pod, state, c, a.ID}
+	config, err := w.config(ctx, of)
 	if err == nil {
 		err = w.agent.Runtime.StartContainer(ctx, config)
 	}
@@ -61,7 +69,7 @@ func (w *worker) start(ctx context.Context, pod *corev1.Pod, state *PodState, a 
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return nil
 	}
-	if err := w.hook(ctx, c.Lifecycle.PostStart, c, a.ID, state); err != nil && ctx.Err() == nil {
+	if err := w.hook(ctx, c.Lifecycle.PostStart, of); err != nil && ctx.Err() == nil {
 		w.event(pod, c.Name, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed: "+err.Error())
 		a.Grace, a.Message = w.grace(pod), "FailedPostStartHook"
 		w.stop(ctx, pod, state, a, false)
@@ -89,17 +97,18 @@ func (w *worker) instance(ctx context.Context, id ContainerID) (ContainerState, 
 
 // config resolves everything a container refers to. Its errors are
 // CreateContainerConfigErrors: they wait for somebody to mend something.
-func (w *worker) config(ctx context.Context, pod *corev1.Pod, state *PodState, c *corev1.Container, id ContainerID) (ContainerConfig, error) {
-	env, err := w.sources(pod, state).environment(ctx, c)
+func (w *worker) config(ctx context.Context, of subject) (ContainerConfig, error) {
+	c := of.container
+	env, err := w.sources(of.pod, of.state).environment(ctx, c)
 	if err != nil {
 		return ContainerConfig{}, &StartError{Reason: ReasonCreateConfigError, Message: err.Error()}
 	}
-	mounts, err := w.agent.volumes.mounts(pod, c, env.values)
+	mounts, err := w.agent.volumes.mounts(of.pod, c, env.values)
 	if err != nil {
 		return ContainerConfig{}, &StartError{Reason: ReasonCreateConfigError, Message: err.Error()}
 	}
 	config := ContainerConfig{
-		ID: id, Image: c.Image, Env: env.list(), Mounts: mounts, WorkingDir: c.WorkingDir,
+		ID: of.id, Image: c.Image, Env: env.list(), Mounts: mounts, WorkingDir: c.WorkingDir,
 		MemoryMax:   c.Resources.Limits.Memory().Value(),
 		CPUMilli:    c.Resources.Requests.Cpu().MilliValue(),
 		CPUMilliMax: c.Resources.Limits.Cpu().MilliValue(),
@@ -108,7 +117,7 @@ func (w *worker) config(ctx context.Context, pod *corev1.Pod, state *PodState, c
 	if len(c.Command) > 0 {
 		config.Command = append(expandAll(c.Command, env.values), expandAll(c.Args, env.values)...)
 	}
-	return config, setUser(&config, pod.Spec.SecurityContext, c.SecurityContext)
+	return config, setUser(&config, of.pod.Spec.SecurityContext, c.SecurityContext)
 }
 
 // setUser says who the container runs as: its own context before the pod's.
@@ -150,7 +159,7 @@ func (w *worker) stop(ctx context.Context, pod *corev1.Pod, state *PodState, a A
 		w.event(pod, c.Name, corev1.EventTypeNormal, "Killing", killing(c.Name, a.Message))
 		if c.Lifecycle != nil && c.Lifecycle.PreStop != nil && a.Grace > 0 {
 			hookCtx, cancel := context.WithTimeout(ctx, a.Grace)
-			err := w.hook(hookCtx, c.Lifecycle.PreStop, c, a.ID, state)
+			err := w.hook(hookCtx, c.Lifecycle.PreStop, subject{pod, state, c, a.ID})
 			cancel()
 			if err != nil && ctx.Err() == nil {
 				w.event(pod, c.Name, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed: "+err.Error())
@@ -174,27 +183,24 @@ func killing(container, why string) string {
 }
 
 // hook runs a lifecycle handler.
-func (w *worker) hook(ctx context.Context, h *corev1.LifecycleHandler, c *corev1.Container, id ContainerID, state *PodState) error {
+func (w *worker) hook(ctx context.Context, h *corev1.LifecycleHandler, of subject) error {
 	if h.Sleep != nil {
 		return w.agent.sleep(ctx, time.Duration(h.Sleep.Seconds)*time.Second)
 	}
 	handler := &corev1.ProbeHandler{Exec: h.Exec, HTTPGet: h.HTTPGet, TCPSocket: h.TCPSocket}
-	if err := probe.Check(ctx, handler, w.target(c, id, state)); err != nil {
-		return fmt.Errorf("%w", err)
-	}
-	return nil
+	return probe.Check(ctx, handler, w.target(of))
 }
 
 // target is what the probes and hooks of an instance ask.
-func (w *worker) target(c *corev1.Container, id ContainerID, state *PodState) probe.Target {
+func (w *worker) target(of subject) probe.Target {
 	ip := w.agent.Address
-	if state != nil && state.IP != "" {
-		ip = state.IP
+	if of.state != nil && of.state.IP != "" {
+		ip = of.state.IP
 	}
 	return probe.Target{
-		IP: ip, Ports: c.Ports,
+		IP: ip, Ports: of.container.Ports,
 		Exec: func(ctx context.Context, command []string) (int, []byte, error) {
-			result, err := w.agent.Runtime.Exec(ctx, id, command)
+			result, err := w.agent.Runtime.Exec(ctx, of.id, command)
 			return result.ExitCode, result.Output, err
 		},
 	}

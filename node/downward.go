@@ -30,7 +30,8 @@ func fieldValue(pod *corev1.Pod, path string, f facts) (string, error) {
 		case "metadata.labels":
 			return pod.Labels[key], nil
 		}
-		return "", fmt.Errorf("fieldPath: found %q, which has no keys; metadata.labels and metadata.annotations have", path)
+		return "", fmt.Errorf("fieldPath: found %q, which has no keys: "+
+			"metadata.labels and metadata.annotations have", path)
 	}
 	switch path {
 	case "metadata.name":
@@ -73,7 +74,9 @@ func formatMap(m map[string]string) string {
 }
 
 // resourceValue is a request or limit of a container, divided and rounded up.
-func resourceValue(pod *corev1.Pod, own *corev1.Container, sel *corev1.ResourceFieldSelector, f facts) (string, error) {
+func resourceValue(
+	pod *corev1.Pod, own *corev1.Container, sel *corev1.ResourceFieldSelector, f facts,
+) (string, error) {
 	c := own
 	if sel.ContainerName != "" {
 		if c = containerNamed(pod, sel.ContainerName); c == nil {
@@ -95,7 +98,8 @@ func resourceValue(pod *corev1.Pod, own *corev1.Container, sel *corev1.ResourceF
 	case "requests":
 		q = c.Resources.Requests[resourceName]
 	default:
-		return "", fmt.Errorf("resourceFieldRef: resource: found %q, which must begin with limits. or requests.", sel.Resource)
+		return "", fmt.Errorf("resourceFieldRef: resource: found %q, which begins with neither %q nor %q",
+			sel.Resource, "limits.", "requests.")
 	}
 	divisor := sel.Divisor
 	if divisor.IsZero() {

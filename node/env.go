@@ -3,7 +3,9 @@ package node
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,12 +58,7 @@ func (s sources) environment(ctx context.Context, c *corev1.Container) (*environ
 		if err != nil {
 			return nil, err
 		}
-		keys := make([]string, 0, len(data))
-		for k := range data {
-			keys = append(keys, k)
-		}
-		slices.Sort(keys)
-		for _, k := range keys {
+		for _, k := range slices.Sorted(maps.Keys(data)) {
 			e.set(from.Prefix+k, string(data[k]))
 		}
 	}
@@ -84,19 +81,21 @@ func (s sources) environment(ctx context.Context, c *corev1.Container) (*environ
 }
 
 func (s sources) envFrom(ctx context.Context, from corev1.EnvFromSource) (map[string][]byte, error) {
+	var data map[string][]byte
+	var err error
 	switch {
 	case from.ConfigMapRef != nil:
-		data, _, err := s.configMap(ctx, from.ConfigMapRef.Name, from.ConfigMapRef.Optional)
-		return data, err
+		data, _, err = s.data(ctx, configMapRef(from.ConfigMapRef.Name, from.ConfigMapRef.Optional))
 	case from.SecretRef != nil:
-		data, _, err := s.secret(ctx, from.SecretRef.Name, from.SecretRef.Optional)
-		return data, err
+		data, _, err = s.data(ctx, secretRef(from.SecretRef.Name, from.SecretRef.Optional))
 	}
-	return nil, nil
+	return data, err
 }
 
 // valueFrom reports present=false for an optional source that is not there.
-func (s sources) valueFrom(ctx context.Context, c *corev1.Container, from *corev1.EnvVarSource) (value string, present bool, err error) {
+func (s sources) valueFrom(
+	ctx context.Context, c *corev1.Container, from *corev1.EnvVarSource,
+) (value string, present bool, err error) {
 	switch {
 	case from.FieldRef != nil:
 		value, err = fieldValue(s.pod, from.FieldRef.FieldPath, s.facts)
@@ -105,66 +104,67 @@ func (s sources) valueFrom(ctx context.Context, c *corev1.Container, from *corev
 		value, err = resourceValue(s.pod, c, from.ResourceFieldRef, s.facts)
 		return value, err == nil, err
 	case from.ConfigMapKeyRef != nil:
-		ref := from.ConfigMapKeyRef
-		data, found, err := s.configMap(ctx, ref.Name, ref.Optional)
-		return pick(data, found, ref.Key, "ConfigMap", s.pod.Namespace+"/"+ref.Name, ref.Optional, err)
+		k := from.ConfigMapKeyRef
+		return s.key(ctx, configMapRef(k.Name, k.Optional), k.Key)
 	case from.SecretKeyRef != nil:
-		ref := from.SecretKeyRef
-		data, found, err := s.secret(ctx, ref.Name, ref.Optional)
-		return pick(data, found, ref.Key, "Secret", s.pod.Namespace+"/"+ref.Name, ref.Optional, err)
+		k := from.SecretKeyRef
+		return s.key(ctx, secretRef(k.Name, k.Optional), k.Key)
 	}
-	return "", false, fmt.Errorf("valueFrom: one of fieldRef, resourceFieldRef, configMapKeyRef and secretKeyRef must be set")
+	return "", false, errors.New("valueFrom: one of fieldRef, resourceFieldRef, " +
+		"configMapKeyRef and secretKeyRef must be set")
 }
 
-func pick(data map[string][]byte, found bool, key, kind, name string, optional *bool, err error) (string, bool, error) {
+// ref refers to a ConfigMap or Secret in the pod's namespace.
+type ref struct {
+	kind, name string
+	optional   bool
+}
+
+func configMapRef(name string, optional *bool) ref { return ref{"ConfigMap", name, isTrue(optional)} }
+func secretRef(name string, optional *bool) ref    { return ref{"Secret", name, isTrue(optional)} }
+
+// data returns all that an object holds, and whether it is there. Its absence
+// is an error unless it is optional.
+func (s sources) data(ctx context.Context, r ref) (data map[string][]byte, found bool, err error) {
+	key := types.NamespacedName{Namespace: s.pod.Namespace, Name: r.name}
+	if r.kind == "Secret" {
+		var secret corev1.Secret
+		err = s.Get(ctx, key, &secret)
+		data = secret.Data
+	} else {
+		var cm corev1.ConfigMap
+		err = s.Get(ctx, key, &cm)
+		data = maps.Clone(cm.BinaryData)
+		if data == nil {
+			data = map[string][]byte{}
+		}
+		for k, v := range cm.Data {
+			data[k] = []byte(v)
+		}
+	}
+	switch {
+	case err == nil:
+		return data, true, nil
+	case !apierrors.IsNotFound(err):
+		return nil, false, err
+	case r.optional:
+		return nil, false, nil
+	default:
+		return nil, false, fmt.Errorf("%s %q not found", strings.ToLower(r.kind), r.name)
+	}
+}
+
+// key returns one value of an object, and whether it is there.
+func (s sources) key(ctx context.Context, r ref, key string) (string, bool, error) {
+	data, found, err := s.data(ctx, r)
 	if err != nil {
 		return "", false, err
 	}
 	value, ok := data[key]
-	if !ok && found && !isTrue(optional) {
-		return "", false, fmt.Errorf("couldn't find key %s in %s %s", key, kind, name)
+	if !ok && found && !r.optional {
+		return "", false, fmt.Errorf("couldn't find key %s in %s %s/%s", key, r.kind, s.pod.Namespace, r.name)
 	}
 	return string(value), ok, nil
-}
-
-// configMap returns all data of a ConfigMap, and whether it is there. Its
-// absence is an error unless it is optional.
-func (s sources) configMap(ctx context.Context, name string, optional *bool) (map[string][]byte, bool, error) {
-	var cm corev1.ConfigMap
-	err := s.Get(ctx, types.NamespacedName{Namespace: s.pod.Namespace, Name: name}, &cm)
-	if apierrors.IsNotFound(err) {
-		if isTrue(optional) {
-			return nil, false, nil
-		}
-		return nil, false, fmt.Errorf("configmap %q not found", name)
-	}
-	if err != nil {
-		return nil, false, err
-	}
-	data := make(map[string][]byte, len(cm.Data)+len(cm.BinaryData))
-	for k, v := range cm.Data {
-		data[k] = []byte(v)
-	}
-	for k, v := range cm.BinaryData {
-		data[k] = v
-	}
-	return data, true, nil
-}
-
-// secret is configMap for a Secret.
-func (s sources) secret(ctx context.Context, name string, optional *bool) (map[string][]byte, bool, error) {
-	var secret corev1.Secret
-	err := s.Get(ctx, types.NamespacedName{Namespace: s.pod.Namespace, Name: name}, &secret)
-	if apierrors.IsNotFound(err) {
-		if isTrue(optional) {
-			return nil, false, nil
-		}
-		return nil, false, fmt.Errorf("secret %q not found", name)
-	}
-	if err != nil {
-		return nil, false, err
-	}
-	return secret.Data, true, nil
 }
 
 func isTrue(b *bool) bool { return b != nil && *b }

@@ -35,7 +35,7 @@ func (w *worker) superviseProbers(ctx context.Context, pod *corev1.Pod, state *P
 			}
 			running[c.ID] = true
 			if w.probers[c.ID] == nil {
-				w.probers[c.ID] = w.startProber(ctx, pod, spec, c, state)
+				w.probers[c.ID] = w.startProber(ctx, subject{pod, state, spec, c.ID}, c.StartedAt)
 			}
 		}
 	}
@@ -57,19 +57,17 @@ func (w *worker) health() map[ContainerID]Health {
 	return health
 }
 
-func (w *worker) startProber(ctx context.Context, pod *corev1.Pod, c *corev1.Container, instance ContainerState, state *PodState) *prober {
+func (w *worker) startProber(ctx context.Context, of subject, startedAt time.Time) *prober {
 	ctx, cancel := context.WithCancel(ctx)
+	c := of.container
 	p := &prober{
-		worker: w, pod: pod, container: c, cancel: cancel,
-		target: w.target(c, instance.ID, state), startedAt: instance.StartedAt,
-		health: Health{
-			Started: c.StartupProbe == nil,
-			Ready:   c.ReadinessProbe == nil,
-		},
+		worker: w, pod: of.pod, container: c, cancel: cancel,
+		target: w.target(of), startedAt: startedAt,
+		health: Health{Started: c.StartupProbe == nil, Ready: c.ReadinessProbe == nil},
 	}
 	// An agent that was restarted takes a pod to be as ready as it was last
 	// known to be, until its probe says otherwise.
-	if known := statusOf(&pod.Status, c.Name); known != nil && known.ContainerID == containerURL(instance.ID) {
+	if known := statusOf(&of.pod.Status, c.Name); known != nil && known.ContainerID == containerURL(of.id) {
 		p.health.Started = p.health.Started || known.Started != nil && *known.Started
 		p.health.Ready = p.health.Ready || known.Ready
 	}
@@ -97,7 +95,7 @@ func (p *prober) run(ctx context.Context) {
 	p.mu.Unlock()
 	if !known.Started {
 		up := false
-		p.loop(ctx, "Startup", p.container.StartupProbe, false, func(ok bool) (done bool) {
+		p.loop(ctx, question{"Startup", p.container.StartupProbe, false}, func(ok bool) (done bool) {
 			up = ok
 			if ok {
 				p.update(func(h *Health) { h.Started = true })
@@ -113,7 +111,7 @@ func (p *prober) run(ctx context.Context) {
 	var both sync.WaitGroup
 	if probe := p.container.ReadinessProbe; probe != nil {
 		both.Go(func() {
-			p.loop(ctx, "Readiness", probe, known.Ready, func(ok bool) bool {
+			p.loop(ctx, question{"Readiness", probe, known.Ready}, func(ok bool) bool {
 				p.update(func(h *Health) { h.Ready = ok })
 				return false
 			})
@@ -121,7 +119,7 @@ func (p *prober) run(ctx context.Context) {
 	}
 	if probe := p.container.LivenessProbe; probe != nil {
 		both.Go(func() {
-			p.loop(ctx, "Liveness", probe, true, func(ok bool) bool {
+			p.loop(ctx, question{"Liveness", probe, true}, func(ok bool) bool {
 				if !ok {
 					p.fail("liveness")
 				}
@@ -150,6 +148,13 @@ func (p *prober) update(change func(*Health)) {
 	}
 }
 
+// question is a probe to be asked, and what is taken to be the answer before it is.
+type question struct {
+	kind    string
+	spec    *corev1.Probe
+	initial bool
+}
+
 // eagerMin is how soon a container that has not been ready yet is asked again: a
 // server that takes 200 ms to start is not kept waiting for a whole period. The
 // pause doubles until it is the period, and until then failures are not told.
@@ -158,11 +163,11 @@ const eagerMin = 100 * time.Millisecond
 // loop asks again and again, and reports each result that enough answers in a
 // row have made, until ctx ends or report says that it is done. Readiness that is
 // not there yet is asked for eagerly.
-func (p *prober) loop(ctx context.Context, kind string, spec *corev1.Probe, initial bool, report func(ok bool) (done bool)) {
-	clock := p.worker.agent.Clock
-	tracker := probe.NewTracker(spec, initial)
+func (p *prober) loop(ctx context.Context, q question, report func(ok bool) (done bool)) {
+	clock, spec := p.worker.agent.Clock, q.spec
+	tracker := probe.NewTracker(spec, q.initial)
 	period, pause := probe.Period(spec), eagerMin
-	if kind != "Readiness" || initial {
+	if q.kind != "Readiness" || q.initial {
 		pause = period
 	}
 	wait := p.startedAt.Add(probe.Delay(spec)).Sub(clock.Now())
@@ -181,7 +186,7 @@ func (p *prober) loop(ctx context.Context, kind string, spec *corev1.Probe, init
 		}
 		if err != nil && pause >= period {
 			p.worker.event(p.pod, p.container.Name, corev1.EventTypeWarning, "Unhealthy",
-				fmt.Sprintf("%s probe failed: %v", kind, err))
+				fmt.Sprintf("%s probe failed: %v", q.kind, err))
 		}
 		if ok, complete := tracker.Observe(err == nil); complete && report(ok) {
 			return

@@ -45,7 +45,9 @@ func (s *step) status() corev1.PodStatus {
 	return status
 }
 
-func (s *step) containerStatuses(containers []corev1.Container, old []corev1.ContainerStatus) []corev1.ContainerStatus {
+func (s *step) containerStatuses(
+	containers []corev1.Container, old []corev1.ContainerStatus,
+) []corev1.ContainerStatus {
 	if len(containers) == 0 {
 		return nil
 	}
@@ -90,7 +92,9 @@ func (s *step) containerStatus(c *corev1.Container, old *corev1.ContainerStatus)
 		if s.view.isInit(c) && !sidecar(c) {
 			status.Ready = false
 		}
-		status.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(latest.StartedAt).Rfc3339Copy()}
+		status.State.Running = &corev1.ContainerStateRunning{
+			StartedAt: metav1.NewTime(latest.StartedAt).Rfc3339Copy(),
+		}
 	case waits:
 		status.State.Waiting = &waiting
 		status.LastTerminationState.Terminated = terminated(latest)
@@ -98,9 +102,11 @@ func (s *step) containerStatus(c *corev1.Container, old *corev1.ContainerStatus)
 		status.State.Terminated = terminated(latest)
 		status.Ready = s.view.isInit(c) && !sidecar(c) && latest.ExitCode == 0
 	}
-	if status.LastTerminationState.Terminated == nil && two[1] != nil {
+	switch {
+	case status.LastTerminationState.Terminated != nil:
+	case two[1] != nil:
 		status.LastTerminationState.Terminated = terminated(two[1])
-	} else if status.LastTerminationState.Terminated == nil && old != nil && old.RestartCount == status.RestartCount {
+	case old != nil && old.RestartCount == status.RestartCount:
 		status.LastTerminationState = *old.LastTerminationState.DeepCopy()
 	}
 	status.Started = &started
@@ -243,7 +249,9 @@ func (s *step) readinessGates(containers corev1.PodCondition) corev1.PodConditio
 		return c
 	}
 	for _, gate := range s.Pod.Spec.ReadinessGates {
-		at := slices.IndexFunc(s.Pod.Status.Conditions, func(o corev1.PodCondition) bool { return o.Type == gate.ConditionType })
+		at := slices.IndexFunc(s.Pod.Status.Conditions, func(o corev1.PodCondition) bool {
+			return o.Type == gate.ConditionType
+		})
 		message := ""
 		switch {
 		case at < 0:

@@ -30,14 +30,16 @@ type statusWriter struct {
 
 // write begins a write if one is needed. It reports whether the status is what
 // the server has, and when to come again after a failure.
-func (s *statusWriter) write(ctx context.Context, w *worker, pod *corev1.Pod, status corev1.PodStatus, now time.Time) (written bool, retry time.Time) {
+func (s *statusWriter) write(
+	ctx context.Context, w *worker, pod *corev1.Pod, status corev1.PodStatus,
+) (written bool, retry time.Time) {
 	if equality.Semantic.DeepEqual(pod.Status, status) {
 		return !s.writing, time.Time{}
 	}
 	if s.writing {
 		return false, time.Time{}
 	}
-	if now.Before(s.retry) {
+	if w.agent.Clock.Now().Before(s.retry) {
 		return false, s.retry
 	}
 	patch, err := statusPatch(pod, status)

@@ -63,17 +63,11 @@ func (v volumes) prepareOne(ctx context.Context, s sources, vol *corev1.Volume) 
 func (s sources) files(ctx context.Context, vol *corev1.Volume) (volume.Files, error) {
 	switch src := &vol.VolumeSource; {
 	case src.ConfigMap != nil:
-		data, found, err := s.configMap(ctx, src.ConfigMap.Name, src.ConfigMap.Optional)
-		if err != nil || !found {
-			return nil, err
-		}
-		return project(data, src.ConfigMap.Items, mode(src.ConfigMap.DefaultMode, fileMode), isTrue(src.ConfigMap.Optional))
+		v := src.ConfigMap
+		return s.chosen(ctx, configMapRef(v.Name, v.Optional), v.Items, mode(v.DefaultMode, fileMode))
 	case src.Secret != nil:
-		data, found, err := s.secret(ctx, src.Secret.SecretName, src.Secret.Optional)
-		if err != nil || !found {
-			return nil, err
-		}
-		return project(data, src.Secret.Items, mode(src.Secret.DefaultMode, fileMode), isTrue(src.Secret.Optional))
+		v := src.Secret
+		return s.chosen(ctx, secretRef(v.SecretName, v.Optional), v.Items, mode(v.DefaultMode, fileMode))
 	case src.DownwardAPI != nil:
 		return s.downward(src.DownwardAPI.Items, mode(src.DownwardAPI.DefaultMode, fileMode))
 	case src.Projected != nil:
@@ -91,17 +85,9 @@ func (s sources) projected(ctx context.Context, p *corev1.ProjectedVolumeSource)
 		var err error
 		switch {
 		case src.ConfigMap != nil:
-			var data map[string][]byte
-			var found bool
-			if data, found, err = s.configMap(ctx, src.ConfigMap.Name, src.ConfigMap.Optional); err == nil && found {
-				files, err = project(data, src.ConfigMap.Items, byDefault, isTrue(src.ConfigMap.Optional))
-			}
+			files, err = s.chosen(ctx, configMapRef(src.ConfigMap.Name, src.ConfigMap.Optional), src.ConfigMap.Items, byDefault)
 		case src.Secret != nil:
-			var data map[string][]byte
-			var found bool
-			if data, found, err = s.secret(ctx, src.Secret.Name, src.Secret.Optional); err == nil && found {
-				files, err = project(data, src.Secret.Items, byDefault, isTrue(src.Secret.Optional))
-			}
+			files, err = s.chosen(ctx, secretRef(src.Secret.Name, src.Secret.Optional), src.Secret.Items, byDefault)
 		case src.DownwardAPI != nil:
 			files, err = s.downward(src.DownwardAPI.Items, byDefault)
 		default:
@@ -116,21 +102,26 @@ func (s sources) projected(ctx context.Context, p *corev1.ProjectedVolumeSource)
 	return all, nil
 }
 
-// project chooses keys and gives them paths; without items it takes all.
-func project(data map[string][]byte, items []corev1.KeyToPath, byDefault fs.FileMode, optional bool) (volume.Files, error) {
+// chosen gives keys of an object their paths; without items it takes all keys.
+func (s sources) chosen(
+	ctx context.Context, r ref, items []corev1.KeyToPath, byDefault fs.FileMode,
+) (volume.Files, error) {
+	data, _, err := s.data(ctx, r)
+	if err != nil {
+		return nil, err
+	}
 	files := volume.Files{}
 	if items == nil {
 		for key, value := range data {
 			files[key] = volume.File{Data: value, Mode: byDefault}
 		}
-		return files, nil
 	}
 	for _, item := range items {
 		value, ok := data[item.Key]
+		if !ok && r.optional {
+			continue
+		}
 		if !ok {
-			if optional {
-				continue
-			}
 			return nil, fmt.Errorf("references non-existent config key: %s", item.Key)
 		}
 		files[filepath.Clean(item.Path)] = volume.File{Data: value, Mode: mode(item.Mode, byDefault)}

@@ -178,16 +178,15 @@ func (w *worker) step(ctx context.Context) time.Time {
 	}
 	w.addMessages(pod, state)
 	w.superviseProbers(ctx, pod, state)
-	now := w.agent.Clock.Now()
 	plan := w.machine.Step(Input{
 		Pod: pod, Runtime: state, Health: w.health(), Busy: maps.Clone(w.busy),
-		HostIP: w.agent.Address, Now: now,
+		HostIP: w.agent.Address, Now: w.agent.Clock.Now(),
 	})
 	next := plan.Next
 	written := true
 	if !gone {
 		var retry time.Time
-		written, retry = w.writer.write(ctx, w, pod, plan.Status, now)
+		written, retry = w.writer.write(ctx, w, pod, plan.Status)
 		if !retry.IsZero() && (next.IsZero() || retry.Before(next)) {
 			next = retry
 		}
@@ -216,7 +215,10 @@ func (w *worker) updateVolumes(ctx context.Context, pod *corev1.Pod, state *PodS
 }
 
 func (w *worker) sources(pod *corev1.Pod, state *PodState) sources {
-	f := facts{hostIP: w.agent.Address, podIP: w.agent.Address, allocatable: w.agent.node.desired.Status.Allocatable}
+	f := facts{
+		hostIP: w.agent.Address, podIP: w.agent.Address,
+		allocatable: w.agent.node.desired.Status.Allocatable,
+	}
 	if state != nil && state.IP != "" {
 		f.podIP = state.IP
 	}
