@@ -126,8 +126,8 @@ type Store interface {
 	// value as it is (the stamped revision aside) and a Delete of a key that does not exist change
 	// nothing; a commit that changes nothing returns the current revision and makes no event.
 	// No two ops may have the same key.
-	// Possible errors: *ConflictError, ErrNoSpace, ErrClosed, and the context's. After a context's error the commit
-	// may still happen.
+	// Possible errors: *ConflictError, ErrNoSpace, ErrClosed, and the context's. After a context's
+	// error the commit may still happen.
 	Commit(ctx context.Context, ops ...Op) (Result, error)
 	// Snapshot returns the newest durable state: at least as new as every commit that returned
 	// before the call.

@@ -177,7 +177,8 @@ type outcome struct {
 // operating system's; the commit has not happened then, and the log is repaired before the next.
 func (s *Store) Commit(ctx context.Context, ops ...store.Op) (store.Result, error) {
 	if n := size(ops); n > commitBytesMax {
-		return store.Result{}, fmt.Errorf("store: a commit has %d bytes, at most %d are allowed", n, commitBytesMax)
+		return store.Result{}, fmt.Errorf("store: a commit has %d bytes, at most %d are allowed",
+			n, commitBytesMax)
 	}
 	return s.ask(&request{ctx: ctx, ops: ops})
 }

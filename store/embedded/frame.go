@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"iter"
 	"time"
 
 	"github.com/setpoint-dev/setpoint/store"
@@ -66,7 +67,8 @@ func parseFrame(data []byte) (number uint64, body []byte, err error) {
 		return 0, nil, fmt.Errorf("frame of %d bytes is cut off after %d", n, len(data)-frameHead)
 	}
 	data = data[:frameHead+n]
-	if got, want := crc32.Checksum(data[8:], castagnoli), binary.LittleEndian.Uint32(data[4:]); got != want {
+	got, want := crc32.Checksum(data[8:], castagnoli), binary.LittleEndian.Uint32(data[4:])
+	if got != want {
 		return 0, nil, fmt.Errorf("checksum is %08x, recorded as %08x", got, want)
 	}
 	return binary.LittleEndian.Uint64(data[12:]), data[frameHead:], nil
@@ -87,7 +89,9 @@ func findFrame(data []byte, number uint64) (int, bool) {
 }
 
 // appendBatch appends the frame of a group of commits that are decided together.
-func appendBatch(dst []byte, number uint64, now time.Time, changes func(func(core.Change) bool)) []byte {
+func appendBatch(
+	dst []byte, number uint64, now time.Time, changes iter.Seq[core.Change],
+) []byte {
 	start := len(dst)
 	dst = beginFrame(dst, number)
 	dst = binary.AppendVarint(dst, now.UnixNano())
@@ -132,7 +136,8 @@ type parser struct {
 	err  error
 }
 
-var errBody = errors.New("the body does not parse, though its checksum is right: it was written by another version")
+var errBody = errors.New(
+	"the body does not parse, though its checksum is right: it was written by another version")
 
 func (p *parser) uvarint() uint64 {
 	v, n := binary.Uvarint(p.rest)

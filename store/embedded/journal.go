@@ -174,9 +174,10 @@ func listSegments(dir string) ([]segment, error) {
 	}
 	segments := make([]segment, len(paths))
 	for i, path := range paths {
-		segments[i].path = path
-		if _, err := fmt.Sscanf(filepath.Base(path), "%016x-%016x.wal", &segments[i].seq, &segments[i].first); err != nil {
-			return nil, &CorruptError{File: path, Err: errors.New("the name is none that a log has")}
+		s := &segments[i]
+		s.path = path
+		if _, err := fmt.Sscanf(filepath.Base(path), "%016x-%016x.wal", &s.seq, &s.first); err != nil {
+			return nil, &CorruptError{File: path, Err: errors.New("no segment of a log has that name")}
 		}
 	}
 	slices.SortFunc(segments, func(a, b segment) int { return cmp.Compare(a.seq, b.seq) })
@@ -218,11 +219,13 @@ func (s *scan) run() error {
 	}
 	s.segments, s.last = all[start:], s.after
 	if len(s.segments) == 0 || s.segments[0].first > s.after+1 {
-		return &CorruptError{File: s.dir, Err: fmt.Errorf("the segment with entry %d is missing", s.after+1)}
+		err := fmt.Errorf("the segment with entry %d is missing", s.after+1)
+		return &CorruptError{File: s.dir, Err: err}
 	}
 	for i := range s.segments {
 		if i > 0 && s.segments[i].seq != s.segments[i-1].seq+1 {
-			return &CorruptError{File: s.segments[i].path, Err: errors.New("the segment before it is missing")}
+			err := errors.New("the segment before it is missing")
+			return &CorruptError{File: s.segments[i].path, Err: err}
 		}
 		if err := s.segment(i); errors.Is(err, errStop) {
 			return nil
@@ -303,7 +306,8 @@ func (s *scan) checkTail() error {
 		offset = s.end.offset
 	}
 	if at, found := findFrame(data[offset:], s.last+2); found {
-		err := fmt.Errorf("batch %d cannot be read, but a later one at byte %d can", s.last+1, offset+int64(at))
+		err := fmt.Errorf("batch %d cannot be read, but a later one at byte %d can",
+			s.last+1, offset+int64(at))
 		return &CorruptError{File: tail.path, Offset: offset, Err: err}
 	}
 	return nil

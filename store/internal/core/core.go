@@ -11,31 +11,12 @@
 package core
 
 import (
-	"bytes"
 	"fmt"
 	"iter"
-	"strconv"
 	"time"
 
 	"github.com/setpoint-dev/setpoint/store"
 	"github.com/setpoint-dev/setpoint/store/internal/btree"
-)
-
-// Options bound the history. Zero values mean the defaults.
-type Options struct {
-	// HistoryAge is how long an event is kept at least, if HistoryBytes allows.
-	HistoryAge time.Duration
-	// HistoryBytes bounds the memory that events keep alive.
-	HistoryBytes int64
-}
-
-const (
-	// DefaultHistoryAge serves clients that were away for as long as Kubernetes lets them be: its
-	// API server compacts every five minutes, so what is older may be up to ten minutes old.
-	DefaultHistoryAge = 10 * time.Minute
-	// DefaultHistoryBytes holds ten minutes of 1,000 nodes that renew a lease every ten seconds,
-	// twice over; beyond it history gets shorter instead of memory larger.
-	DefaultHistoryBytes = 128 << 20
 )
 
 // Change is what a commit did to one key: what an engine has to keep.
@@ -68,16 +49,6 @@ type decided struct {
 	resource *resource
 	event    *store.Event
 }
-
-// A mark says when a revision was published, and how much had been until then. There is one for
-// each sixty-fourth of the history's bounds: what compaction can cut at.
-type mark struct {
-	at       time.Time
-	revision store.Revision
-	bytes    int64
-}
-
-const marksMax = 64
 
 // New returns an empty core whose history starts at the revision.
 func New(options Options, at store.Revision) *Core {
@@ -179,7 +150,8 @@ func (c *Core) apply(op *store.Op, next store.Revision) (entry *store.Entry, cha
 	if prev != nil {
 		key = prev.Key // the strings that are alive anyway
 	}
-	entry = &store.Entry{Key: key, Value: stamp(op.Value, op.RevisionAt, next), Revision: next, Created: next}
+	value := stamp(op.Value, op.RevisionAt, next)
+	entry = &store.Entry{Key: key, Value: value, Revision: next, Created: next}
 	if prev != nil {
 		entry.Created = prev.Created
 	}
@@ -200,33 +172,6 @@ func (c *Core) record(e *store.Event) {
 	}
 	c.touched[res.id] = true
 	c.pending = append(c.pending, decided{res, e})
-}
-
-// stamp inserts the revision into the value.
-func stamp(value []byte, at int, revision store.Revision) []byte {
-	if at < 0 || value == nil {
-		return value
-	}
-	var digits [20]byte
-	d := strconv.AppendInt(digits[:0], int64(revision), 10)
-	stamped := make([]byte, 0, len(value)+len(d))
-	stamped = append(stamped, value[:at]...)
-	stamped = append(stamped, d...)
-	return append(stamped, value[at:]...)
-}
-
-// unchanged says whether a Put would leave the entry as it is but for the revision in it.
-func unchanged(entry *store.Entry, op *store.Op) bool {
-	if op.RevisionAt < 0 {
-		return bytes.Equal(entry.Value, op.Value)
-	}
-	var digits [20]byte
-	d := strconv.AppendInt(digits[:0], int64(entry.Revision), 10)
-	v, at := entry.Value, op.RevisionAt
-	return len(v) == len(op.Value)+len(d) &&
-		bytes.Equal(v[:at], op.Value[:at]) &&
-		bytes.Equal(v[at:at+len(d)], d) &&
-		bytes.Equal(v[at+len(d):], op.Value[at:])
 }
 
 // Pending goes through what was decided and not yet published, in order.
@@ -309,43 +254,6 @@ func (c *Core) Rollback() {
 	}
 	clear(c.pending)
 	c.pending = c.pending[:0]
-}
-
-// cost estimates the memory that an event keeps alive: itself, its entry, and the one before,
-// which nothing else may keep any more.
-func cost(e *store.Event) int64 {
-	const overhead = 256
-	n := int64(overhead + len(e.Entry.Value) + len(e.Entry.Key.Path))
-	if e.Prev != nil {
-		n += int64(len(e.Prev.Value))
-	}
-	return n
-}
-
-func (c *Core) mark(now time.Time) {
-	if n := len(c.marks); n > 0 {
-		last := c.marks[n-1]
-		if now.Sub(last.at) < c.options.HistoryAge/marksMax &&
-			c.bytes-last.bytes < c.options.HistoryBytes/marksMax {
-			return
-		}
-	}
-	c.marks = append(c.marks, mark{now, c.revision, c.bytes})
-}
-
-// bound compacts to the newest mark that is too old, or before which there is too much.
-func (c *Core) bound(now time.Time) {
-	cut := -1
-	for i, m := range c.marks {
-		if now.Sub(m.at) <= c.options.HistoryAge && c.bytes-m.bytes <= c.options.HistoryBytes {
-			break
-		}
-		cut = i
-	}
-	if cut >= 0 {
-		c.reader.compact(c.marks[cut].revision)
-		c.marks = append(c.marks[:0], c.marks[cut+1:]...)
-	}
 }
 
 // Compact forgets the history before a published revision. Possible errors: store.ErrFuture.

@@ -1,8 +1,6 @@
 package core
 
 import (
-	"strings"
-
 	"github.com/setpoint-dev/setpoint/store"
 	"github.com/setpoint-dev/setpoint/store/internal/btree"
 )
@@ -77,10 +75,10 @@ func start(opts store.ListOptions) string {
 
 // successor is the least string that is greater than all that have the prefix, if there is one.
 func successor(prefix string) (string, bool) {
-	prefix = strings.TrimRight(prefix, "\xff")
-	if prefix == "" {
-		return "", false
+	for last := len(prefix) - 1; last >= 0; last-- {
+		if prefix[last] != 0xff {
+			return prefix[:last] + string([]byte{prefix[last] + 1}), true
+		}
 	}
-	last := len(prefix) - 1
-	return prefix[:last] + string([]byte{prefix[last] + 1}), true
+	return "", false
 }

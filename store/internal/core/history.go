@@ -1,0 +1,71 @@
+package core
+
+import (
+	"time"
+
+	"github.com/setpoint-dev/setpoint/store"
+)
+
+// Options bound the history. Zero values mean the defaults.
+type Options struct {
+	// HistoryAge is how long an event is kept at least, if HistoryBytes allows.
+	HistoryAge time.Duration
+	// HistoryBytes bounds the memory that events keep alive.
+	HistoryBytes int64
+}
+
+const (
+	// DefaultHistoryAge serves clients that were away for as long as Kubernetes lets them be: its
+	// API server compacts every five minutes, so what is older may be up to ten minutes old.
+	DefaultHistoryAge = 10 * time.Minute
+	// DefaultHistoryBytes holds ten minutes of 1,000 nodes that renew a lease every ten seconds,
+	// twice over; beyond it history gets shorter instead of memory larger.
+	DefaultHistoryBytes = 128 << 20
+)
+
+// A mark says when a revision was published, and how much had been until then. There is one for
+// each sixty-fourth of the history's bounds: what compaction can cut at.
+type mark struct {
+	at       time.Time
+	revision store.Revision
+	bytes    int64
+}
+
+const marksMax = 64
+
+// cost estimates the memory that an event keeps alive: itself, its entry, and the one before,
+// which nothing else may keep any more.
+func cost(e *store.Event) int64 {
+	const overhead = 256
+	n := int64(overhead + len(e.Entry.Value) + len(e.Entry.Key.Path))
+	if e.Prev != nil {
+		n += int64(len(e.Prev.Value))
+	}
+	return n
+}
+
+func (c *Core) mark(now time.Time) {
+	if n := len(c.marks); n > 0 {
+		last := c.marks[n-1]
+		if now.Sub(last.at) < c.options.HistoryAge/marksMax &&
+			c.bytes-last.bytes < c.options.HistoryBytes/marksMax {
+			return
+		}
+	}
+	c.marks = append(c.marks, mark{now, c.revision, c.bytes})
+}
+
+// bound compacts to the newest mark that is too old, or before which there is too much.
+func (c *Core) bound(now time.Time) {
+	cut := -1
+	for i, m := range c.marks {
+		if now.Sub(m.at) <= c.options.HistoryAge && c.bytes-m.bytes <= c.options.HistoryBytes {
+			break
+		}
+		cut = i
+	}
+	if cut >= 0 {
+		c.reader.compact(c.marks[cut].revision)
+		c.marks = append(c.marks[:0], c.marks[cut+1:]...)
+	}
+}
