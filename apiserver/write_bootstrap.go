@@ -43,6 +43,11 @@ func (s *Server) bootstrap(ctx context.Context, kind, namespace string, obj kind
 	if k == nil {
 		return nil
 	}
+	// What is there must not even be tried: it holds its address already.
+	snap, err := s.store.Snapshot(ctx)
+	if err != nil || snap.Get(keyOf(k, namespace, tree.Str(obj, "metadata", "name"))) != nil {
+		return err
+	}
 	obj["apiVersion"], obj["kind"] = "v1", kind
 	t := &write{
 		server: s, ctx: ctx, kinds: set, kind: k, hooks: &k.Strategy, verb: "create",
@@ -51,7 +56,7 @@ func (s *Server) bootstrap(ctx context.Context, kind, namespace string, obj kind
 		opts: writeOptions{fieldValidation: metav1.FieldValidationStrict},
 		now:  s.clock.Now(), warn: func(string) {},
 	}
-	_, err := t.insert(func() (kinds.Object, error) {
+	_, err = t.insert(func() (kinds.Object, error) {
 		obj := tree.CopyMap(obj)
 		if _, err := k.Schema.Conform(obj); err != nil {
 			return nil, err
