@@ -172,7 +172,7 @@ func TestFirstRolloutEndsAvailable(t *testing.T) {
 // available in random order, and checks the bounds after every pass.
 func TestRollingUpdateKeepsItsBounds(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	for range 300 {
+	for range 120 {
 		replicas := int32(1 + random.IntN(12))
 		surge, unavailable := random.IntN(4), random.IntN(4)
 		if surge+unavailable == 0 {
