@@ -120,6 +120,16 @@ func firstLine(r io.Reader, word string) bool {
 	}
 }
 
+// step is a subtest in which the machine reports to the subtest.
+func (m *machine) step(do func(*testing.T)) func(*testing.T) {
+	return func(t *testing.T) {
+		whole := m.t
+		m.t = t
+		defer func() { m.t = whole }()
+		do(t)
+	}
+}
+
 // kill ends the control plane without giving it any time.
 func (m *machine) kill() {
 	m.t.Helper()
@@ -245,7 +255,7 @@ func TestMainJob(t *testing.T) {
 		pids[pods[i].Name] = m.processOf(&pods[i])
 	}
 
-	t.Run("heals", func(t *testing.T) {
+	t.Run("heals", m.step(func(t *testing.T) {
 		victim := &pods[0]
 		began := time.Now()
 		if err := syscall.Kill(pids[victim.Name], syscall.SIGKILL); err != nil {
@@ -263,16 +273,16 @@ func TestMainJob(t *testing.T) {
 		if pid := m.processOf(victim); pid == pids[victim.Name] {
 			t.Errorf("process %d answers, which was killed", pid)
 		}
-	})
+	}))
 
-	t.Run("rolls out without a failed request", func(t *testing.T) {
+	t.Run("rolls out without a failed request", m.step(func(t *testing.T) {
 		stop := m.startProbe(t)
 		m.setGreeting("second")
 		m.settled("the rollout is complete")
 		stop()
-	})
+	}))
 
-	t.Run("finishes a rollout that the control plane died in", func(t *testing.T) {
+	t.Run("finishes a rollout that the control plane died in", m.step(func(t *testing.T) {
 		stop := m.startProbe(t)
 		m.setGreeting("third")
 		half := m.pods("one process of three is new", func(pods []corev1.Pod) bool {
@@ -298,9 +308,9 @@ func TestMainJob(t *testing.T) {
 		if got := len(echoes(t, m.dir)); got != 3 {
 			t.Errorf("%d processes run, want the 3 that are declared", got)
 		}
-	})
+	}))
 
-	t.Run("goes", func(t *testing.T) {
+	t.Run("goes", m.step(func(t *testing.T) {
 		for _, obj := range []client.Object{&appsv1.Deployment{}, &corev1.Service{}} {
 			obj.SetNamespace("default")
 			obj.SetName("web")
@@ -315,7 +325,7 @@ func TestMainJob(t *testing.T) {
 		if left := echoes(t, m.dir); len(left) > 0 {
 			t.Errorf("processes are left: %v", left)
 		}
-	})
+	}))
 }
 
 // TestNamespaceGoesWithEverythingInIt deletes a namespace with 500 objects.
