@@ -307,6 +307,15 @@ func TestBuiltin_IsOfThePinnedVersion(t *testing.T) {
 	}
 }
 
+// APIService is declared outside of k8s.io/api.
+func TestBuiltin_HasAPIServices(t *testing.T) {
+	got, err := schema.Builtin("io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.APIService").DecodeJSON([]byte(
+		`{"spec":{"group":"a.b","version":"v1","groupPriorityMinimum":1,"versionPriority":2,"caBundle":"eA=="}}`))
+	if err != nil || len(got.Findings) > 0 {
+		t.Error(err, got.Findings)
+	}
+}
+
 // Schemas are compiled and used by many at once.
 func TestBuiltin_Concurrently(t *testing.T) {
 	names := []string{"io.k8s.api.batch.v1.CronJob", "io.k8s.api.apps.v1.StatefulSet", "io.k8s.api.core.v1.Pod"}
