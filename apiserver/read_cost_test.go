@@ -92,3 +92,40 @@ func BenchmarkList(b *testing.B) {
 		})
 	}
 }
+
+// counter is the answer of a watch, of which only the flushes are kept.
+type counter struct {
+	sink
+	flushed chan<- int
+}
+
+func (w *counter) FlushError() error {
+	w.flushed <- w.bytes
+	w.bytes = 0
+	return nil
+}
+
+// BenchmarkWatch writes one object and waits until each of a thousand watches has sent it.
+func BenchmarkWatch(b *testing.B) {
+	s := newSite(b)
+	const watchers = 1000
+	flushed := make(chan int, watchers)
+	admin := &authn.User{Name: "admin", Groups: []string{authn.Masters}}
+	req, _ := http.NewRequest("GET", "http://setpoint"+cm+"?watch=1&resourceVersion="+s.configMap("a", "").revision(), nil)
+	req = req.WithContext(authn.WithUser(b.Context(), admin))
+	for range watchers {
+		go s.server.ServeHTTP(&counter{sink{header: http.Header{}}, flushed}, req.Clone(req.Context()))
+	}
+	await := func() {
+		for range watchers {
+			<-flushed
+		}
+	}
+	await() // each has begun
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		s.must("PATCH", cm+"/a", fmt.Sprintf(`{"data":{"k":"%d"}}`, i), "Content-Type", "application/merge-patch+json")
+		await()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/watchers, "ns/delivery")
+}

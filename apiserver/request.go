@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/setpoint-dev/setpoint/apiserver/authn"
@@ -110,7 +110,7 @@ func (r *request) parseResource(segments []string) {
 // checkNames refuses names that cannot be path segments, so that none ever becomes part of a key.
 func (r *request) checkNames() error {
 	for _, name := range []string{r.namespace, r.name} {
-		if msgs := path.IsValidPathSegmentName(name); len(msgs) > 0 {
+		if msgs := content.IsPathSegmentName(name); len(msgs) > 0 {
 			return apierrors.NewBadRequest("invalid name in the path: " + strings.Join(msgs, ", "))
 		}
 	}
@@ -157,7 +157,7 @@ func (r *request) selectName() {
 		return
 	}
 	if sel, err := fields.ParseSelector(text); err == nil {
-		if name, ok := sel.RequiresExactMatch("metadata.name"); ok && len(path.IsValidPathSegmentName(name)) == 0 {
+		if name, ok := sel.RequiresExactMatch("metadata.name"); ok && len(content.IsPathSegmentName(name)) == 0 {
 			r.name = name
 		}
 	}

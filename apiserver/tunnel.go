@@ -11,7 +11,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 
 	"golang.org/x/net/http2"
 
@@ -33,7 +33,7 @@ func connectingNode(p string) (string, bool) {
 		return "", false
 	}
 	node, ok := strings.CutSuffix(rest, "/connect")
-	return node, ok && node != "" && len(path.IsValidPathSegmentName(node)) == 0
+	return node, ok && node != "" && len(content.IsPathSegmentName(node)) == 0
 }
 
 // agents are the connections that are open. An agent that connects again takes the place of its

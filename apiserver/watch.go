@@ -235,6 +235,8 @@ type stream struct {
 	control *http.ResponseController
 	buf     []byte
 	pooled  *[]byte
+	// timeless says that the transport has no deadlines.
+	timeless bool
 }
 
 var buffers = sync.Pool{New: func() any { return new(make([]byte, 0, chunkBytes)) }}
@@ -266,8 +268,10 @@ func (o *stream) full() error {
 func (o *stream) write() error {
 	// Not every transport has deadlines; one that has none sees at once that its client is gone.
 	// The deadline is taken off again because HTTP/2 counts it while nothing is written, too.
-	_ = o.control.SetWriteDeadline(time.Now().Add(stallMax))
-	defer o.control.SetWriteDeadline(time.Time{})
+	if !o.timeless {
+		o.timeless = o.control.SetWriteDeadline(time.Now().Add(stallMax)) != nil
+		defer o.control.SetWriteDeadline(time.Time{})
+	}
 	if len(o.buf) > 0 {
 		if _, err := o.w.Write(o.buf); err != nil {
 			return aborted(err)
