@@ -17,14 +17,15 @@ import (
 type core[T comparable] struct {
 	cfg     config[T]
 	entries map[T]*entry[T]
-	free    *entry[T] // spare entries, linked by next
-	spare   int
+	idle    list[T] // entries with nothing to say, newest first, kept in case their keys come back
 
 	bands   []*band[T] // highest priority first; some may be empty
 	turn    uint       // pops while more than one band had keys
 	depth   int        // keys in bands
 	delayed delays[T]
-	working *entry[T] // list of keys in work, linked by next and prev, newest first
+	working list[T] // entries of keys in work, newest first
+	// ended is when work began that has ended since the clock was last read.
+	ended []time.Duration
 
 	bucket  bucket
 	metrics counters
@@ -41,7 +42,7 @@ type config[T comparable] struct {
 // failures to remember.
 type entry[T comparable] struct {
 	key        T
-	next, prev *entry[T]     // in the band, or in the list of keys in work
+	next, prev *entry[T]     // in the band, or in the list of idle keys, or of those in work
 	band       *band[T]      // nil if not in one
 	added      time.Duration // first add that this wait stands for
 	due        time.Duration // when a delayed key may be popped
@@ -52,6 +53,7 @@ type entry[T comparable] struct {
 	coalesced  int32 // adds that this wait stands for
 	inWork     bool
 	dirty      bool
+	isIdle     bool
 	story      *story // nil if there is nothing to tell
 }
 
@@ -63,8 +65,8 @@ type story struct {
 
 // band holds the ready keys of one priority, first in first out.
 type band[T comparable] struct {
-	priority    int
-	first, last *entry[T]
+	list[T]
+	priority int
 }
 
 const (
@@ -74,8 +76,9 @@ const (
 	shareOfLower = 8
 	// reasonsMax bounds what is remembered of why a key was added.
 	reasonsMax = 8
-	// spareMax bounds the entries kept for reuse, so that a burst does not hold memory for ever.
-	spareMax = 1024
+	// idleMax bounds the entries that are kept though there is nothing to say of their keys. Most keys
+	// come back, and to find an entry is cheaper than to make one.
+	idleMax = 1024
 	// bandsMax is how many priorities may be in use before empty bands are dropped.
 	bandsMax   = 8
 	notDelayed = -1
@@ -92,10 +95,7 @@ func newCore[T comparable](cfg config[T]) *core[T] {
 // add makes the key ready, or ready after a while. It reports whether a key became ready, and
 // whether the earliest delay changed.
 func (c *core[T]) add(now time.Duration, key T, after time.Duration, priority int) (ready, sooner bool) {
-	e := c.entries[key]
-	if e == nil {
-		e = c.newEntry(key)
-	}
+	e := c.entry(key)
 	c.metrics.adds++
 	if !e.waits() {
 		e.added, e.priority, e.coalesced = now, priority, 0
@@ -148,6 +148,14 @@ func (c *core[T]) mature(now time.Duration) int {
 	return n
 }
 
+// measure counts the work that has ended since it was last called.
+func (c *core[T]) measure(now time.Duration) {
+	for _, started := range c.ended {
+		c.metrics.workTime.observe(now - started)
+	}
+	c.ended = c.ended[:0]
+}
+
 // nextDue returns when mature has something to do.
 func (c *core[T]) nextDue() (time.Duration, bool) {
 	if len(c.delayed) == 0 {
@@ -168,7 +176,7 @@ func (c *core[T]) pop(now time.Duration) (key T, priority int, ok bool) {
 	if e.story != nil {
 		e.story.reasons = nil
 	}
-	c.linkWorking(e)
+	c.working.push(e)
 	c.metrics.queueTime.observe(now - e.added)
 	return e.key, e.priority, true
 }
@@ -196,15 +204,16 @@ func (c *core[T]) nextBand() *band[T] {
 }
 
 // done ends the work on a key. It reports whether the key became ready again. A key that is not in
-// work is left alone.
-func (c *core[T]) done(now time.Duration, key T) (ready bool) {
+// work is left alone. How long the work took is measured when the clock is next read, which is as
+// the worker comes for its next key.
+func (c *core[T]) done(key T) (ready bool) {
 	e := c.entries[key]
 	if e == nil || !e.inWork {
 		return false
 	}
 	e.inWork = false
-	c.unlinkWorking(e)
-	c.metrics.workTime.observe(now - e.started)
+	c.working.remove(e)
+	c.ended = append(c.ended, e.started)
 	if e.dirty {
 		e.dirty = false
 		c.enterBand(e)
@@ -216,10 +225,7 @@ func (c *core[T]) done(now time.Duration, key T) (ready bool) {
 
 // failed counts a failure of the key and returns how long it must wait.
 func (c *core[T]) failed(now time.Duration, key T) time.Duration {
-	e := c.entries[key]
-	if e == nil {
-		e = c.newEntry(key)
-	}
+	e := c.entry(key)
 	c.metrics.retries++
 	e.failures++
 	if c.cfg.limiter != nil {

@@ -8,57 +8,87 @@ import (
 
 // The places an entry can be in: the table, a band, the list of keys in work, the delay heap.
 
-func (c *core[T]) newEntry(key T) *entry[T] {
-	e := c.free
+// entry returns the entry of a key, made if there is none. The caller has something to say of it.
+func (c *core[T]) entry(key T) *entry[T] {
+	e := c.entries[key]
 	if e == nil {
-		e = new(entry[T])
-	} else {
-		c.free, e.next = e.next, nil
-		c.spare--
+		e = &entry[T]{key: key, delayIndex: notDelayed}
+		c.entries[key] = e
+	} else if e.isIdle {
+		e.isIdle = false
+		c.idle.remove(e)
 	}
-	e.key, e.delayIndex = key, notDelayed
-	c.entries[key] = e
 	return e
 }
 
-// release drops the entry if there is nothing left to know of its key.
+// release puts the entry aside if there is nothing left to say of its key.
 func (c *core[T]) release(e *entry[T]) {
-	if e.inWork || e.waits() || e.failures > 0 {
+	if e.inWork || e.isIdle || e.waits() || e.failures > 0 {
 		return
 	}
-	delete(c.entries, e.key)
-	if c.spare < spareMax {
-		*e = entry[T]{next: c.free}
-		c.free = e
-		c.spare++
+	e.isIdle, e.story = true, nil
+	c.idle.push(e)
+	if c.idle.len > idleMax {
+		oldest := c.idle.last
+		c.idle.remove(oldest)
+		delete(c.entries, oldest.key)
 	}
 }
 
-func (c *core[T]) enterBand(e *entry[T]) {
-	b := c.bandOf(e.priority)
-	e.band, e.next, e.prev = b, nil, b.last
-	if b.last == nil {
-		b.first = e
+// list is a list of entries, linked by next and prev.
+type list[T comparable] struct {
+	first, last *entry[T]
+	len         int
+}
+
+// push puts an entry first.
+func (l *list[T]) push(e *entry[T]) {
+	e.next, e.prev = l.first, nil
+	if l.first == nil {
+		l.last = e
 	} else {
-		b.last.next = e
+		l.first.prev = e
 	}
-	b.last = e
-	c.depth++
+	l.first = e
+	l.len++
 }
 
-func (c *core[T]) leaveBand(e *entry[T]) {
-	b := e.band
+// append puts an entry last.
+func (l *list[T]) append(e *entry[T]) {
+	e.next, e.prev = nil, l.last
+	if l.last == nil {
+		l.first = e
+	} else {
+		l.last.next = e
+	}
+	l.last = e
+	l.len++
+}
+
+func (l *list[T]) remove(e *entry[T]) {
 	if e.prev == nil {
-		b.first = e.next
+		l.first = e.next
 	} else {
 		e.prev.next = e.next
 	}
 	if e.next == nil {
-		b.last = e.prev
+		l.last = e.prev
 	} else {
 		e.next.prev = e.prev
 	}
-	e.band, e.next, e.prev = nil, nil, nil
+	e.next, e.prev = nil, nil
+	l.len--
+}
+
+func (c *core[T]) enterBand(e *entry[T]) {
+	e.band = c.bandOf(e.priority)
+	e.band.append(e)
+	c.depth++
+}
+
+func (c *core[T]) leaveBand(e *entry[T]) {
+	e.band.remove(e)
+	e.band = nil
 	c.depth--
 }
 
@@ -78,26 +108,6 @@ func (c *core[T]) bandOf(priority int) *band[T] {
 	b := &band[T]{priority: priority}
 	c.bands = slices.Insert(c.bands, at, b)
 	return b
-}
-
-func (c *core[T]) linkWorking(e *entry[T]) {
-	e.next, e.prev = c.working, nil
-	if c.working != nil {
-		c.working.prev = e
-	}
-	c.working = e
-}
-
-func (c *core[T]) unlinkWorking(e *entry[T]) {
-	if e.prev == nil {
-		c.working = e.next
-	} else {
-		e.prev.next = e.next
-	}
-	if e.next != nil {
-		e.next.prev = e.prev
-	}
-	e.next, e.prev = nil, nil
 }
 
 // delay puts the key into the delay heap, or moves it forward; it never moves it back. It reports

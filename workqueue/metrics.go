@@ -41,7 +41,7 @@ func (q *Queue[T]) Describe(ch chan<- *prometheus.Desc) {
 // why counting costs the queue next to nothing.
 func (q *Queue[T]) Collect(ch chan<- prometheus.Metric) {
 	q.mu.Lock()
-	s, m := q.core.stats(q.now()), q.core.metrics
+	s, m := q.core.stats(q.tick()), q.core.metrics
 	q.mu.Unlock()
 	d := &q.descs
 	gauge := func(d *prometheus.Desc, v float64) {

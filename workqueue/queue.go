@@ -104,10 +104,12 @@ func (q *Queue[T]) now() time.Duration {
 	return q.clock.Since(q.epoch)
 }
 
-// tick makes ready what is due, and returns the time. Every method begins with it, so that keys
-// become ready in the order of their times whenever the timer comes round. The lock is held.
+// tick makes ready what is due, and returns the time. What adds and what gets begins with it, so
+// that keys become ready in the order of their times whenever the timer comes round. The lock is
+// held.
 func (q *Queue[T]) tick() time.Duration {
 	now := q.now()
+	q.core.measure(now)
 	if due, ok := q.core.nextDue(); ok && due <= now {
 		for range q.core.mature(now) {
 			q.changed.Signal()
@@ -204,7 +206,7 @@ func (q *Queue[T]) GetWithPriority() (key T, priority int, shutdown bool) {
 		if ok {
 			return key, priority, false
 		}
-		if q.closed && !(q.draining && q.core.working != nil) {
+		if q.closed && !(q.draining && q.core.working.len > 0) {
 			return key, 0, true
 		}
 		q.changed.Wait()
@@ -221,7 +223,7 @@ func (q *Queue[T]) TryGet() (key T, priority int, ok bool) {
 // Done ends the work on a key that Get returned. If it was added meanwhile, it is ready again.
 func (q *Queue[T]) Done(key T) {
 	q.mu.Lock()
-	ready := q.core.done(q.tick(), key)
+	ready := q.core.done(key)
 	switch {
 	case q.closed:
 		q.changed.Broadcast()
@@ -268,7 +270,7 @@ func (q *Queue[T]) ShutDownWithDrain() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.shutDown(true)
-	for q.draining && (q.core.working != nil || q.core.depth > 0) {
+	for q.draining && (q.core.working.len+q.core.depth > 0) {
 		q.changed.Wait()
 	}
 }
@@ -313,18 +315,20 @@ func (q *Queue[T]) runTimer() {
 			return
 		case <-q.timer:
 		case <-timer.C():
+			q.mu.Lock()
+			q.tick()
+			q.mu.Unlock()
 		}
-		timer.Reset(q.matureAndNext())
+		timer.Reset(q.untilDue())
 	}
 }
 
-// matureAndNext makes ready what is due and returns how long to wait for the next.
-func (q *Queue[T]) matureAndNext() time.Duration {
+// untilDue returns how long to wait for the next delayed key; if there is none, for long.
+func (q *Queue[T]) untilDue() time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	now := q.tick()
 	if due, ok := q.core.nextDue(); ok {
-		return due - now
+		return due - q.now()
 	}
 	return time.Hour
 }

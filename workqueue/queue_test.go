@@ -19,7 +19,7 @@ import (
 
 type queue = workqueue.Queue[string]
 
-// handClock is moved by hand. Its timers are the machine's; what they wake reads the hand's time.
+// handClock is moved by hand. Its timers never fire, so that nothing happens but by the test's steps.
 type handClock struct {
 	clock.RealClock
 	nanos atomic.Int64
@@ -27,7 +27,15 @@ type handClock struct {
 
 func (c *handClock) Now() time.Time                  { return time.Unix(0, c.nanos.Load()) }
 func (c *handClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
-func (c *handClock) Step(d time.Duration)            { c.nanos.Add(int64(d)) }
+func (c *handClock) NewTimer(time.Duration) clock.Timer {
+	return stoppedTimer{c.RealClock.NewTimer(1000 * time.Hour)}
+}
+func (c *handClock) Step(d time.Duration) { c.nanos.Add(int64(d)) }
+
+// stoppedTimer can't be set.
+type stoppedTimer struct{ clock.Timer }
+
+func (stoppedTimer) Reset(time.Duration) bool { return false }
 
 func newQueue(t *testing.T, opts workqueue.Options[string]) (*queue, *handClock) {
 	t.Helper()

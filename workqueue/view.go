@@ -57,9 +57,11 @@ type Key[T comparable] struct {
 func (q *Queue[T]) Keys() []Key[T] {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	keys := make([]Key[T], 0, len(q.core.entries))
+	keys := make([]Key[T], 0, len(q.core.entries)-q.core.idle.len)
 	for _, e := range q.core.entries {
-		keys = append(keys, q.describe(e))
+		if !e.isIdle {
+			keys = append(keys, q.describe(e))
+		}
 	}
 	slices.SortStableFunc(keys, func(a, b Key[T]) int { return a.Since.Compare(b.Since) })
 	return keys
@@ -112,7 +114,7 @@ type Stats struct {
 func (q *Queue[T]) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.core.stats(q.now())
+	return q.core.stats(q.tick())
 }
 
 func (c *core[T]) stats(now time.Duration) Stats {
@@ -126,7 +128,7 @@ func (c *core[T]) stats(now time.Duration) Stats {
 			s.Oldest = max(s.Oldest, now-e.added)
 		}
 	}
-	for e := c.working; e != nil; e = e.next {
+	for e := c.working.first; e != nil; e = e.next {
 		s.Working++
 		s.Unfinished += now - e.started
 		s.LongestWork = max(s.LongestWork, now-e.started)
