@@ -53,7 +53,9 @@ type Client struct {
 }
 
 // NewClient returns a client of the objects, whose status, if it has one, is a subresource.
-func NewClient(t *testing.T, clock *clocktesting.FakeClock, indexes []Index, objects ...client.Object) *Client {
+func NewClient(t *testing.T, clock *clocktesting.FakeClock, indexes []Index,
+	objects ...client.Object,
+) *Client {
 	t.Helper()
 	c := &Client{clock: clock}
 	builder := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(objects...).WithStatusSubresource(objects...)
@@ -75,7 +77,8 @@ func (c *Client) Writes() []string {
 
 func (c *Client) funcs() interceptor.Funcs {
 	return interceptor.Funcs{
-		Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		Create: func(ctx context.Context, w client.WithWatch, o client.Object,
+			opts ...client.CreateOption) error {
 			return c.write("create", o, func() error {
 				c.mu.Lock()
 				c.uids++
@@ -85,16 +88,20 @@ func (c *Client) funcs() interceptor.Funcs {
 				return w.Create(ctx, o, opts...)
 			})
 		},
-		Update: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+		Update: func(ctx context.Context, w client.WithWatch, o client.Object,
+			opts ...client.UpdateOption) error {
 			return c.write("update", o, func() error { return w.Update(ctx, o, opts...) })
 		},
-		Patch: func(ctx context.Context, w client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		Patch: func(ctx context.Context, w client.WithWatch, o client.Object, p client.Patch,
+			opts ...client.PatchOption) error {
 			return c.write("patch", o, func() error { return w.Patch(ctx, o, p, opts...) })
 		},
-		Delete: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+		Delete: func(ctx context.Context, w client.WithWatch, o client.Object,
+			opts ...client.DeleteOption) error {
 			return c.write("delete", o, func() error { return w.Delete(ctx, o, opts...) })
 		},
-		SubResourceUpdate: func(ctx context.Context, w client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+		SubResourceUpdate: func(ctx context.Context, w client.Client, sub string, o client.Object,
+			opts ...client.SubResourceUpdateOption) error {
 			return c.write(sub, o, func() error { return updateStatus(ctx, w, sub, o, opts) })
 		},
 	}
@@ -130,9 +137,12 @@ func (c *Client) write(verb string, o client.Object, do func() error) error {
 }
 
 // updateStatus writes through a subresource; as in the API server, annotations go with it.
-func updateStatus(ctx context.Context, w client.Client, sub string, o client.Object, opts []client.SubResourceUpdateOption) error {
+func updateStatus(ctx context.Context, w client.Client, sub string, o client.Object,
+	opts []client.SubResourceUpdateOption,
+) error {
 	annotations := o.GetAnnotations()
-	if err := w.SubResource(sub).Update(ctx, o, opts...); err != nil || maps.Equal(annotations, o.GetAnnotations()) {
+	if err := w.SubResource(sub).Update(ctx, o, opts...); err != nil ||
+		maps.Equal(annotations, o.GetAnnotations()) {
 		return err
 	}
 	o.SetAnnotations(annotations)
@@ -141,7 +151,9 @@ func updateStatus(ctx context.Context, w client.Client, sub string, o client.Obj
 
 // NamespaceTerminating is how the API server refuses a create in a namespace that is being deleted.
 func NamespaceTerminating(namespace string) error {
-	err := apierrors.NewForbidden(corev1.Resource("objects"), "new", fmt.Errorf("namespace %s is being terminated", namespace))
-	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause, Field: "metadata.namespace"}}
+	err := apierrors.NewForbidden(corev1.Resource("objects"), "new",
+		fmt.Errorf("namespace %s is being terminated", namespace))
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause,
+		Field: "metadata.namespace"}}
 	return err
 }

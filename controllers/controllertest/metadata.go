@@ -68,7 +68,9 @@ func NewMetadata(resources ...Resource) *Metadata {
 func (m *Metadata) IsWatchListSemanticsUnSupported() bool { return true }
 
 // Put creates an object and returns it with uid and resourceVersion.
-func (m *Metadata) Put(resource schema.GroupVersionResource, object metav1.ObjectMeta) *metav1.PartialObjectMetadata {
+func (m *Metadata) Put(resource schema.GroupVersionResource,
+	object metav1.ObjectMeta,
+) *metav1.PartialObjectMetadata {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	o := &metav1.PartialObjectMetadata{ObjectMeta: object}
@@ -92,7 +94,9 @@ func (m *Metadata) Names() []string {
 }
 
 // Object returns an object, or nil.
-func (m *Metadata) Object(resource schema.GroupVersionResource, namespace, name string) *metav1.PartialObjectMetadata {
+func (m *Metadata) Object(resource schema.GroupVersionResource,
+	namespace, name string,
+) *metav1.PartialObjectMetadata {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.objects[objectKey{resource.GroupResource(), namespace, name}].DeepCopy()
@@ -146,7 +150,8 @@ func (m *Metadata) store(event watch.EventType, key objectKey, o *metav1.Partial
 
 // admit notes a request, and refuses it if the test wants that.
 func (m *Metadata) admit(verb string, key objectKey) error {
-	request := fmt.Sprintf("%s %s %s", verb, key.resource, strings.TrimPrefix(key.namespace+"/"+key.name, "/"))
+	request := fmt.Sprintf("%s %s %s", verb, key.resource,
+		strings.TrimPrefix(key.namespace+"/"+key.name, "/"))
 	if m.Before != nil {
 		if err := m.Before(request); err != nil {
 			return err
@@ -175,8 +180,10 @@ func (m *Metadata) erase(key objectKey, opts metav1.DeleteOptions) error {
 		return err
 	}
 	if p := opts.Preconditions; p != nil {
-		if p.UID != nil && *p.UID != o.UID || p.ResourceVersion != nil && *p.ResourceVersion != o.ResourceVersion {
-			return apierrors.NewConflict(key.resource, key.name, fmt.Errorf("it is not as the precondition says"))
+		if p.UID != nil && *p.UID != o.UID ||
+			p.ResourceVersion != nil && *p.ResourceVersion != o.ResourceVersion {
+			return apierrors.NewConflict(key.resource, key.name,
+				fmt.Errorf("it is not as the precondition says"))
 		}
 	}
 	switch ptr.Deref(opts.PropagationPolicy, metav1.DeletePropagationBackground) {
@@ -215,7 +222,9 @@ func (a *access) Namespace(namespace string) metadata.ResourceInterface {
 
 func (a *access) key(name string) objectKey { return objectKey{a.resource, a.namespace, name} }
 
-func (a *access) Get(_ context.Context, name string, _ metav1.GetOptions, _ ...string) (*metav1.PartialObjectMetadata, error) {
+func (a *access) Get(_ context.Context, name string, _ metav1.GetOptions,
+	_ ...string,
+) (*metav1.PartialObjectMetadata, error) {
 	if err := a.server.admit("get", a.key(name)); err != nil {
 		return nil, err
 	}
@@ -224,7 +233,9 @@ func (a *access) Get(_ context.Context, name string, _ metav1.GetOptions, _ ...s
 	return a.server.find(a.key(name))
 }
 
-func (a *access) List(_ context.Context, _ metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+func (a *access) List(_ context.Context,
+	_ metav1.ListOptions,
+) (*metav1.PartialObjectMetadataList, error) {
 	if err := a.server.admit("list", a.key("")); err != nil {
 		return nil, err
 	}
@@ -258,7 +269,8 @@ func (a *access) Watch(_ context.Context, opts metav1.ListOptions) (watch.Interf
 	if err != nil {
 		return nil, apierrors.NewBadRequest("resourceVersion: " + err.Error())
 	}
-	s := &stream{access: a, results: make(chan watch.Event), changed: make(chan struct{}, 1), stopped: make(chan struct{})}
+	s := &stream{access: a, results: make(chan watch.Event), changed: make(chan struct{}, 1),
+		stopped: make(chan struct{})}
 	a.server.mu.Lock()
 	defer a.server.mu.Unlock()
 	a.server.streams = append(a.server.streams, s)
@@ -275,7 +287,9 @@ func (a *access) Delete(_ context.Context, name string, opts metav1.DeleteOption
 	return a.server.erase(a.key(name), opts)
 }
 
-func (a *access) DeleteCollection(_ context.Context, opts metav1.DeleteOptions, _ metav1.ListOptions) error {
+func (a *access) DeleteCollection(_ context.Context, opts metav1.DeleteOptions,
+	_ metav1.ListOptions,
+) error {
 	if err := a.server.admit("deletecollection", a.key("")); err != nil {
 		return err
 	}
@@ -291,7 +305,8 @@ func (a *access) DeleteCollection(_ context.Context, opts metav1.DeleteOptions, 
 
 // Patch takes merge patches of finalizers and ownerReferences, with uid and resourceVersion as
 // preconditions. An object that is being deleted goes with its last finalizer.
-func (a *access) Patch(_ context.Context, name string, _ types.PatchType, data []byte, _ metav1.PatchOptions, _ ...string,
+func (a *access) Patch(_ context.Context, name string, _ types.PatchType, data []byte,
+	_ metav1.PatchOptions, _ ...string,
 ) (*metav1.PartialObjectMetadata, error) {
 	if err := a.server.admit("patch", a.key(name)); err != nil {
 		return nil, err
@@ -310,7 +325,8 @@ func (a *access) Patch(_ context.Context, name string, _ types.PatchType, data [
 	if err := json.Unmarshal(data, &asked); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	if asked.UID != "" && asked.UID != o.UID || asked.ResourceVersion != "" && asked.ResourceVersion != o.ResourceVersion {
+	if asked.UID != "" && asked.UID != o.UID ||
+		asked.ResourceVersion != "" && asked.ResourceVersion != o.ResourceVersion {
 		return nil, apierrors.NewConflict(a.resource, name, fmt.Errorf("it is not as the patch says"))
 	}
 	if _, ok := body.Metadata["finalizers"]; ok {
@@ -341,11 +357,13 @@ func (m *Metadata) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.API
 		if lists[version] == nil {
 			lists[version] = &metav1.APIResourceList{GroupVersion: version}
 			served := metav1.GroupVersionForDiscovery{GroupVersion: version, Version: r.Version}
-			groups[r.Group] = &metav1.APIGroup{Name: r.Group, Versions: []metav1.GroupVersionForDiscovery{served}, PreferredVersion: served}
+			groups[r.Group] = &metav1.APIGroup{Name: r.Group,
+				Versions: []metav1.GroupVersionForDiscovery{served}, PreferredVersion: served}
 		}
 		lists[version].APIResources = append(lists[version].APIResources, metav1.APIResource{
 			Name: r.Resource, Kind: r.Kind, Namespaced: r.Namespaced,
-			Verbs: []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"},
+			Verbs: []string{"create", "delete", "deletecollection", "get", "list", "patch",
+				"update", "watch"},
 		})
 	}
 	var err error

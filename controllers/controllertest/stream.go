@@ -42,7 +42,8 @@ func (s *stream) run(revision int) {
 				continue
 			}
 			select {
-			case s.results <- watch.Event{Type: change.event.Type, Object: change.event.Object.DeepCopyObject()}:
+			case s.results <- watch.Event{Type: change.event.Type,
+				Object: change.event.Object.DeepCopyObject()}:
 			case <-s.stopped:
 				return
 			}

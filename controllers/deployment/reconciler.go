@@ -36,7 +36,9 @@ type Reconciler struct {
 	hash   func(template *corev1.PodTemplateSpec, collisions *int32) string
 }
 
-func newReconciler(c client.Client, live client.Reader, clk clock.PassiveClock, rec events.EventRecorder) *Reconciler {
+func newReconciler(c client.Client, live client.Reader, clk clock.PassiveClock,
+	rec events.EventRecorder,
+) *Reconciler {
 	return &Reconciler{client: c, live: live, clock: clk, events: rec, hash: hashTemplate}
 }
 
@@ -86,7 +88,8 @@ func (r *Reconciler) observe(ctx context.Context, d *appsv1.Deployment) (snapsho
 	if err != nil {
 		return snapshot{}, err
 	}
-	snap := snapshot{Deployment: d, Sets: sets, Now: r.clock.Now(), Hash: r.hash(&d.Spec.Template, d.Status.CollisionCount)}
+	snap := snapshot{Deployment: d, Sets: sets, Now: r.clock.Now(),
+		Hash: r.hash(&d.Spec.Template, d.Status.CollisionCount)}
 	if d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
 		snap.Pods, err = r.podsOf(ctx, sets, selector)
 	}
@@ -94,7 +97,9 @@ func (r *Reconciler) observe(ctx context.Context, d *appsv1.Deployment) (snapsho
 }
 
 // podsOf returns the pods of the sets.
-func (r *Reconciler) podsOf(ctx context.Context, sets []*appsv1.ReplicaSet, selector labels.Selector) ([]*corev1.Pod, error) {
+func (r *Reconciler) podsOf(ctx context.Context, sets []*appsv1.ReplicaSet,
+	selector labels.Selector,
+) ([]*corev1.Pod, error) {
 	if len(sets) == 0 {
 		return nil, nil
 	}
@@ -132,7 +137,8 @@ func (r *Reconciler) apply(ctx context.Context, d *appsv1.Deployment, act action
 		r.reportScaling(d, c.To, ptr.Deref(c.From.Spec.Replicas, 1), *c.To.Spec.Replicas)
 	}
 	for _, set := range act.Remove {
-		err := r.client.Delete(ctx, set.DeepCopy(), client.Preconditions{UID: &set.UID, ResourceVersion: &set.ResourceVersion})
+		err := r.client.Delete(ctx, set.DeepCopy(), client.Preconditions{UID: &set.UID,
+			ResourceVersion: &set.ResourceVersion})
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("delete replicaset %s: %w", set.Name, err)
 		}
@@ -142,7 +148,9 @@ func (r *Reconciler) apply(ctx context.Context, d *appsv1.Deployment, act action
 
 // createSet makes the set of the declared template. If the name is taken, by a create whose answer
 // was lost that set is the one; by another template the hash collided, and is changed.
-func (r *Reconciler) createSet(ctx context.Context, d *appsv1.Deployment, set *appsv1.ReplicaSet) error {
+func (r *Reconciler) createSet(ctx context.Context, d *appsv1.Deployment,
+	set *appsv1.ReplicaSet,
+) error {
 	err := r.client.Create(ctx, set.DeepCopy())
 	switch {
 	case err == nil:
@@ -155,10 +163,13 @@ func (r *Reconciler) createSet(ctx context.Context, d *appsv1.Deployment, set *a
 	}
 	message := fmt.Sprintf("Cannot create replica set %q: %v", set.Name, err)
 	r.events.Eventf(d, nil, corev1.EventTypeWarning, reasonCreateError, "Create", "%s", message)
-	return errors.Join(err, r.record(ctx, d, actions{Status: withCreateError(d, message, r.clock.Now())}))
+	return errors.Join(err, r.record(ctx, d, actions{Status: withCreateError(d, message,
+		r.clock.Now())}))
 }
 
-func (r *Reconciler) settleName(ctx context.Context, d *appsv1.Deployment, set *appsv1.ReplicaSet, taken error) error {
+func (r *Reconciler) settleName(ctx context.Context, d *appsv1.Deployment, set *appsv1.ReplicaSet,
+	taken error,
+) error {
 	found := &appsv1.ReplicaSet{}
 	if err := r.live.Get(ctx, client.ObjectKeyFromObject(set), found); err != nil {
 		return fmt.Errorf("read replicaset %s, whose name is taken: %w", set.Name, err)
@@ -186,7 +197,9 @@ func (r *Reconciler) record(ctx context.Context, d *appsv1.Deployment, act actio
 	return r.writeStatus(ctx, d, act.Status)
 }
 
-func (r *Reconciler) writeStatus(ctx context.Context, d *appsv1.Deployment, next appsv1.DeploymentStatus) error {
+func (r *Reconciler) writeStatus(ctx context.Context, d *appsv1.Deployment,
+	next appsv1.DeploymentStatus,
+) error {
 	d.Status = next
 	return client.IgnoreNotFound(r.client.Status().Update(ctx, d))
 }

@@ -106,7 +106,8 @@ func (r *rollout) syncCurrent() {
 	set.Spec.MinReadySeconds = r.deployment.Spec.MinReadySeconds
 	if next := maxRevision(r.old) + 1; revision(set) < next {
 		if previous, ok := set.Annotations[revisionAnnotation]; ok {
-			annotate(set, historyAnnotation, appendHistory(set.Annotations[historyAnnotation], previous))
+			annotate(set, historyAnnotation, appendHistory(set.Annotations[historyAnnotation],
+				previous))
 		}
 		annotate(set, revisionAnnotation, strconv.FormatInt(next, 10))
 	}
@@ -140,7 +141,8 @@ func (r *rollout) trimHistory() {
 	})
 	for i := range max(0, len(alive)-int(*limit)) {
 		set := alive[i]
-		if *set.Spec.Replicas == 0 && set.Status.Replicas == 0 && set.Status.ObservedGeneration >= set.Generation {
+		if *set.Spec.Replicas == 0 && set.Status.Replicas == 0 &&
+			set.Status.ObservedGeneration >= set.Generation {
 			r.remove = append(r.remove, r.before[set])
 		}
 	}

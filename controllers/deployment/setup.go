@@ -27,8 +27,10 @@ type Options struct {
 
 // Setup adds the Deployment controller to the manager.
 func Setup(mgr *controller.Manager, opts Options) error {
-	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.Clock(), mgr.GetEventRecorder("deployment-controller"))
-	err := mgr.GetFieldIndexer().IndexField(context.Background(), &appsv1.ReplicaSet{}, setsByController, ownership.ControllerUID)
+	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.Clock(),
+		mgr.GetEventRecorder("deployment-controller"))
+	err := mgr.GetFieldIndexer().IndexField(context.Background(), &appsv1.ReplicaSet{},
+		setsByController, ownership.ControllerUID)
 	if err != nil {
 		return fmt.Errorf("index replicasets by controller: %w", err)
 	}
@@ -59,7 +61,8 @@ func (r *Reconciler) adopters(ctx context.Context, set client.Object) []reconcil
 		return nil
 	}
 	var list appsv1.DeploymentList
-	if err := r.client.List(ctx, &list, client.InNamespace(set.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.client.List(ctx, &list, client.InNamespace(set.GetNamespace()),
+		client.UnsafeDisableDeepCopy); err != nil {
 		return nil
 	}
 	var requests []reconcile.Request
@@ -80,7 +83,8 @@ func (r *Reconciler) recreates(ctx context.Context, pod client.Object) []reconci
 		return nil
 	}
 	set := &appsv1.ReplicaSet{}
-	if err := r.client.Get(ctx, types.NamespacedName{Namespace: pod.GetNamespace(), Name: ref.Name}, set); err != nil || set.UID != ref.UID {
+	if err := r.client.Get(ctx, types.NamespacedName{Namespace: pod.GetNamespace(), Name: ref.Name},
+		set); err != nil || set.UID != ref.UID {
 		return nil
 	}
 	owner := metav1.GetControllerOfNoCopy(set)

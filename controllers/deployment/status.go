@@ -42,9 +42,11 @@ func (r *rollout) status() appsv1.DeploymentStatus {
 	}
 	_, unavailable := bounds(r.deployment)
 	if available >= r.want()-unavailable {
-		r.set(appsv1.DeploymentAvailable, corev1.ConditionTrue, "MinimumReplicasAvailable", "Deployment has minimum availability.")
+		r.set(appsv1.DeploymentAvailable, corev1.ConditionTrue, "MinimumReplicasAvailable",
+			"Deployment has minimum availability.")
 	} else {
-		r.set(appsv1.DeploymentAvailable, corev1.ConditionFalse, "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
+		r.set(appsv1.DeploymentAvailable, corev1.ConditionFalse, "MinimumReplicasUnavailable",
+			"Deployment does not have minimum availability.")
 	}
 	next.Conditions = r.conditions
 	return next
@@ -86,7 +88,8 @@ func (r *rollout) judgeProgress(next *appsv1.DeploymentStatus) {
 	}
 	switch {
 	case complete(r.deployment, next):
-		r.set(appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonAvailable, r.subject()+" has successfully progressed.")
+		r.set(appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonAvailable,
+			r.subject()+" has successfully progressed.")
 	case progressed(&r.deployment.Status, next):
 		moved := appsv1.DeploymentCondition{
 			Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: reasonUpdated,
@@ -98,8 +101,10 @@ func (r *rollout) judgeProgress(next *appsv1.DeploymentStatus) {
 		}
 		r.unset(appsv1.DeploymentProgressing)
 		r.conditions = append(r.conditions, moved)
-	case last != nil && last.Reason != reasonAvailable && last.LastUpdateTime.Add(deadline).Before(r.now):
-		r.set(appsv1.DeploymentProgressing, corev1.ConditionFalse, reasonTimedOut, r.subject()+" has timed out progressing.")
+	case last != nil && last.Reason != reasonAvailable &&
+		last.LastUpdateTime.Add(deadline).Before(r.now):
+		r.set(appsv1.DeploymentProgressing, corev1.ConditionFalse, reasonTimedOut,
+			r.subject()+" has timed out progressing.")
 	}
 }
 
@@ -161,21 +166,25 @@ func (r *rollout) notePause() {
 	noted := last != nil && last.Reason == reasonPaused
 	switch paused := r.deployment.Spec.Paused; {
 	case paused && !noted:
-		r.set(appsv1.DeploymentProgressing, corev1.ConditionUnknown, reasonPaused, "Deployment is paused")
+		r.set(appsv1.DeploymentProgressing, corev1.ConditionUnknown, reasonPaused,
+			"Deployment is paused")
 	case !paused && noted:
-		r.set(appsv1.DeploymentProgressing, corev1.ConditionUnknown, reasonResumed, "Deployment is resumed")
+		r.set(appsv1.DeploymentProgressing, corev1.ConditionUnknown, reasonResumed,
+			"Deployment is resumed")
 	}
 }
 
 func (r *rollout) noteCreated(set *appsv1.ReplicaSet) {
 	if _, ok := progressDeadline(r.deployment); ok {
-		r.set(appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonCreated, fmt.Sprintf("Created new replica set %q", set.Name))
+		r.set(appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonCreated,
+			fmt.Sprintf("Created new replica set %q", set.Name))
 	}
 }
 
 func (r *rollout) noteFound(set *appsv1.ReplicaSet) {
 	if _, ok := progressDeadline(r.deployment); ok && r.find(appsv1.DeploymentProgressing) == nil {
-		r.set(appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonFound, fmt.Sprintf("Found new replica set %q", set.Name))
+		r.set(appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonFound,
+			fmt.Sprintf("Found new replica set %q", set.Name))
 	}
 }
 
@@ -220,7 +229,9 @@ func (r *rollout) find(kind appsv1.DeploymentConditionType) *appsv1.DeploymentCo
 	return nil
 }
 
-func (r *rollout) set(kind appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string) {
+func (r *rollout) set(kind appsv1.DeploymentConditionType, status corev1.ConditionStatus,
+	reason, message string,
+) {
 	now := metav1.NewTime(r.now)
 	r.put(appsv1.DeploymentCondition{
 		Type: kind, Status: status, Reason: reason, Message: message, LastUpdateTime: now, LastTransitionTime: now,
@@ -243,5 +254,6 @@ func (r *rollout) put(c appsv1.DeploymentCondition) {
 }
 
 func (r *rollout) unset(kind appsv1.DeploymentConditionType) {
-	r.conditions = slices.DeleteFunc(slices.Clone(r.conditions), func(c appsv1.DeploymentCondition) bool { return c.Type == kind })
+	r.conditions = slices.DeleteFunc(slices.Clone(r.conditions),
+		func(c appsv1.DeploymentCondition) bool { return c.Type == kind })
 }

@@ -96,7 +96,8 @@ func planFamily(s snapshot, family discoveryv1.AddressType, act *actions) {
 		return e.AddressType != family || e.DeletionTimestamp != nil
 	})
 	slices.SortFunc(published, func(a, b *discoveryv1.EndpointSlice) int {
-		return cmp.Or(a.CreationTimestamp.Time.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+		return cmp.Or(a.CreationTimestamp.Time.Compare(b.CreationTimestamp.Time),
+			strings.Compare(a.Name, b.Name))
 	})
 	if len(groups) == 0 { // one slice without endpoints says that there are none
 		at(nil)
@@ -148,7 +149,9 @@ func planGroup(service *corev1.Service, family discoveryv1.AddressType, g *group
 }
 
 // revised returns the slice as it should be, or nil if it is.
-func revised(service *corev1.Service, slice *discoveryv1.EndpointSlice, endpoints []discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
+func revised(service *corev1.Service, slice *discoveryv1.EndpointSlice,
+	endpoints []discoveryv1.Endpoint,
+) *discoveryv1.EndpointSlice {
 	labels := sliceLabels(service)
 	owners := ownerReferences(service)
 	if maps.Equal(slice.Labels, labels) && equality.Semantic.DeepEqual(slice.Endpoints, endpoints) &&
@@ -177,7 +180,8 @@ func newSlice(service *corev1.Service, family discoveryv1.AddressType, ports []d
 }
 
 func ownerReferences(service *corev1.Service) []metav1.OwnerReference {
-	return []metav1.OwnerReference{*metav1.NewControllerRef(service, corev1.SchemeGroupVersion.WithKind("Service"))}
+	return []metav1.OwnerReference{*metav1.NewControllerRef(service,
+		corev1.SchemeGroupVersion.WithKind("Service"))}
 }
 
 // sliceLabels are the Service's labels and what tells whose slice it is. Nothing else is kept: a
@@ -221,7 +225,9 @@ func addressTypes(service *corev1.Service) []discoveryv1.AddressType {
 }
 
 // endpointOf returns the pod's endpoint, or false if it has no address of the family or has ended.
-func endpointOf(s snapshot, pod *corev1.Pod, family discoveryv1.AddressType) (discoveryv1.Endpoint, bool) {
+func endpointOf(s snapshot, pod *corev1.Pod,
+	family discoveryv1.AddressType,
+) (discoveryv1.Endpoint, bool) {
 	addresses := podAddresses(pod, family)
 	if len(addresses) == 0 || podfacts.Terminal(pod) {
 		return discoveryv1.Endpoint{}, false
@@ -235,7 +241,8 @@ func endpointOf(s snapshot, pod *corev1.Pod, family discoveryv1.AddressType) (di
 			Serving:     ptr.To(serving),
 			Terminating: ptr.To(terminating),
 		},
-		TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
+		TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name,
+			UID: pod.UID},
 	}
 	if node := pod.Spec.NodeName; node != "" {
 		endpoint.NodeName = ptr.To(node)
@@ -243,7 +250,8 @@ func endpointOf(s snapshot, pod *corev1.Pod, family discoveryv1.AddressType) (di
 			endpoint.Zone = ptr.To(zone)
 		}
 	}
-	if pod.Spec.Hostname != "" && pod.Spec.Subdomain == s.Service.Name && pod.Namespace == s.Service.Namespace {
+	if pod.Spec.Hostname != "" && pod.Spec.Subdomain == s.Service.Name &&
+		pod.Namespace == s.Service.Namespace {
 		endpoint.Hostname = ptr.To(pod.Spec.Hostname)
 	}
 	return endpoint, true

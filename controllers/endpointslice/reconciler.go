@@ -75,7 +75,8 @@ func (r *Reconciler) observe(ctx context.Context, service *corev1.Service) (snap
 func (r *Reconciler) apply(ctx context.Context, act actions) error {
 	var errs []error
 	for _, slice := range act.Create {
-		if err := r.client.Create(ctx, slice); err != nil && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		if err := r.client.Create(ctx, slice); err != nil &&
+			!apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			errs = append(errs, fmt.Errorf("create endpointslice: %w", err))
 		}
 	}

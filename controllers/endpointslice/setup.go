@@ -70,9 +70,12 @@ func (r *Reconciler) nodeServices(ctx context.Context, _ client.Object) []reconc
 	return r.services(ctx, "", func(*corev1.Service) bool { return true })
 }
 
-func (r *Reconciler) services(ctx context.Context, namespace string, keep func(*corev1.Service) bool) []reconcile.Request {
+func (r *Reconciler) services(ctx context.Context, namespace string,
+	keep func(*corev1.Service) bool,
+) []reconcile.Request {
 	var list corev1.ServiceList
-	if err := r.client.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.client.List(ctx, &list, client.InNamespace(namespace),
+		client.UnsafeDisableDeepCopy); err != nil {
 		return nil
 	}
 	var requests []reconcile.Request

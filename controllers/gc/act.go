@@ -21,7 +21,9 @@ const (
 )
 
 // act does what was decided about an object.
-func (c *collector) act(ctx context.Context, v view, live *metav1.PartialObjectMetadata, decision verdict) error {
+func (c *collector) act(ctx context.Context, v view, live *metav1.PartialObjectMetadata,
+	decision verdict,
+) error {
 	switch decision.Verb {
 	case forget:
 		c.removeAll([]types.UID{v.UID})
@@ -47,7 +49,9 @@ func (c *collector) lookAtDependents(v view) {
 }
 
 // finish ends a foreground or orphaning deletion, once all dependents are known to be dealt with.
-func (c *collector) finish(ctx context.Context, v view, live *metav1.PartialObjectMetadata, decision verdict) error {
+func (c *collector) finish(ctx context.Context, v view, live *metav1.PartialObjectMetadata,
+	decision verdict,
+) error {
 	if err := c.catchUp(ctx, v.identity, live.ResourceVersion); err != nil {
 		return err
 	}
@@ -65,7 +69,8 @@ func (c *collector) finish(ctx context.Context, v view, live *metav1.PartialObje
 			return err
 		}
 	}
-	kept := slices.DeleteFunc(slices.Clone(live.Finalizers), func(f string) bool { return f == finalizer })
+	kept := slices.DeleteFunc(slices.Clone(live.Finalizers),
+		func(f string) bool { return f == finalizer })
 	_, err := c.patch(ctx, v.identity, live, "finalizers", kept, len(kept) == 0)
 	return err
 }
@@ -102,7 +107,8 @@ func (c *collector) feedDependents(ctx context.Context, r resource, owner identi
 			return err
 		}
 		for i := range page.Items {
-			owned := slices.ContainsFunc(page.Items[i].OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == owner.UID })
+			owned := slices.ContainsFunc(page.Items[i].OwnerReferences,
+				func(ref metav1.OwnerReference) bool { return ref.UID == owner.UID })
 			if owned {
 				c.observe(r, &page.Items[i])
 			}
@@ -135,7 +141,9 @@ func (c *collector) releaseDependents(ctx context.Context, v view) error {
 }
 
 // dropOwners takes owners out of an object's references.
-func (c *collector) dropOwners(ctx context.Context, id identity, live *metav1.PartialObjectMetadata, uids []types.UID) error {
+func (c *collector) dropOwners(ctx context.Context, id identity, live *metav1.PartialObjectMetadata,
+	uids []types.UID,
+) error {
 	kept := slices.DeleteFunc(slices.Clone(live.OwnerReferences), func(ref metav1.OwnerReference) bool {
 		return slices.Contains(uids, ref.UID)
 	})
@@ -147,7 +155,9 @@ func (c *collector) dropOwners(ctx context.Context, id identity, live *metav1.Pa
 }
 
 // remove deletes an object, if it is still as the decision saw it.
-func (c *collector) remove(ctx context.Context, v view, live *metav1.PartialObjectMetadata, decision verdict) error {
+func (c *collector) remove(ctx context.Context, v view, live *metav1.PartialObjectMetadata,
+	decision verdict,
+) error {
 	if decision.Unblock {
 		refs := slices.Clone(live.OwnerReferences)
 		for i := range refs {
@@ -160,7 +170,8 @@ func (c *collector) remove(ctx context.Context, v view, live *metav1.PartialObje
 		live = next
 	}
 	err := getter(c.metadata, v.identity).Delete(ctx, v.Name, metav1.DeleteOptions{
-		Preconditions:     &metav1.Preconditions{UID: &live.UID, ResourceVersion: &live.ResourceVersion},
+		Preconditions: &metav1.Preconditions{UID: &live.UID,
+			ResourceVersion: &live.ResourceVersion},
 		PropagationPolicy: &decision.Policy,
 	})
 	if absent(err) {
@@ -172,7 +183,8 @@ func (c *collector) remove(ctx context.Context, v view, live *metav1.PartialObje
 
 // patch sets one list in an object's metadata, or takes it away, if the object is still as it was
 // seen. It returns the object as stored, or nil if it is gone.
-func (c *collector) patch(ctx context.Context, id identity, live *metav1.PartialObjectMetadata, field string, value any, clear bool,
+func (c *collector) patch(ctx context.Context, id identity, live *metav1.PartialObjectMetadata,
+	field string, value any, clear bool,
 ) (*metav1.PartialObjectMetadata, error) {
 	if clear {
 		value = nil
@@ -183,7 +195,8 @@ func (c *collector) patch(ctx context.Context, id identity, live *metav1.Partial
 	if err != nil {
 		return nil, err
 	}
-	next, err := getter(c.metadata, id).Patch(ctx, id.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	next, err := getter(c.metadata, id).Patch(ctx, id.Name, types.MergePatchType, body,
+		metav1.PatchOptions{})
 	if absent(err) {
 		return nil, nil
 	}

@@ -71,7 +71,8 @@ func newCollector(c config) *collector {
 	return &collector{
 		metadata: c.Metadata, discovery: c.Discovery, clock: c.Clock, log: c.Log, events: c.Events,
 		workers: c.Workers, rediscover: c.Rediscover,
-		queue:    workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[types.UID]{Clock: c.Clock}),
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
+			workqueue.TypedRateLimitingQueueConfig[types.UID]{Clock: c.Clock}),
 		unknown:  make(chan struct{}, 1),
 		absent:   lru.New(absentMax),
 		graph:    newGraph(),
@@ -161,7 +162,8 @@ func (c *collector) awaitSync(ctx context.Context) {
 		select {
 		case <-m.synced:
 		case <-timer.C():
-			c.log.Warn("collecting before every kind has been listed", "missing", m.resource.GroupResource().String())
+			c.log.Warn("collecting before every kind has been listed", "missing",
+				m.resource.GroupResource().String())
 			return
 		case <-ctx.Done():
 			return
@@ -248,7 +250,8 @@ func (c *collector) process(ctx context.Context, uid types.UID) (again bool, err
 		owners := make([]ownerState, len(live.OwnerReferences))
 		for i, ref := range live.OwnerReferences {
 			if owners[i], err = c.ownerState(ctx, v, ref); err != nil {
-				return false, fmt.Errorf("owner %s %s of %s %s/%s: %w", ref.Kind, ref.Name, v.Kind, v.Namespace, v.Name, err)
+				return false, fmt.Errorf("owner %s %s of %s %s/%s: %w", ref.Kind, ref.Name, v.Kind,
+					v.Namespace, v.Name, err)
 			}
 		}
 		decision = decide(v, live, owners)

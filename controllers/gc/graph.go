@@ -59,7 +59,8 @@ func newGraph() *graph { return &graph{nodes: map[types.UID]*node{}} }
 func (g *graph) observe(o object) []types.UID {
 	n := g.nodes[o.UID]
 	if n == nil {
-		n = &node{virtual: true, object: object{identity: identity{UID: o.UID}}, dependents: map[types.UID]*node{}}
+		n = &node{virtual: true, object: object{identity: identity{UID: o.UID}},
+			dependents: map[types.UID]*node{}}
 		g.nodes[o.UID] = n
 	}
 	appeared, before := n.virtual, n.object
@@ -141,9 +142,10 @@ func (g *graph) relink(n *node, before, after []metav1.OwnerReference) {
 	for _, ref := range after {
 		owner := g.nodes[ref.UID]
 		if owner == nil {
-			owner = &node{virtual: true, dependents: map[types.UID]*node{}, object: object{identity: identity{
-				APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name, Namespace: n.Namespace, UID: ref.UID,
-			}}}
+			owner = &node{virtual: true, dependents: map[types.UID]*node{},
+				object: object{identity: identity{
+					APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name, Namespace: n.Namespace, UID: ref.UID,
+				}}}
 			g.nodes[ref.UID] = owner
 		}
 		owner.dependents[n.UID] = n

@@ -39,9 +39,10 @@ func absent(err error) bool {
 		return false
 	}
 	details := status.Status().Details
-	return details.Name != "" && !slices.ContainsFunc(details.Causes, func(cause metav1.StatusCause) bool {
-		return cause.Type == metav1.CauseTypeUnexpectedServerResponse
-	})
+	return details.Name != "" && !slices.ContainsFunc(details.Causes,
+		func(cause metav1.StatusCause) bool {
+			return cause.Type == metav1.CauseTypeUnexpectedServerResponse
+		})
 }
 
 // ownerKey is an owner that was found to be absent.
@@ -53,7 +54,9 @@ type ownerKey struct {
 }
 
 // ownerState asks the server for an owner of the object.
-func (c *collector) ownerState(ctx context.Context, v view, ref metav1.OwnerReference) (ownerState, error) {
+func (c *collector) ownerState(ctx context.Context, v view,
+	ref metav1.OwnerReference,
+) (ownerState, error) {
 	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 	c.mu.Lock()
 	where, known := c.catalog.kinds[gvk]
@@ -76,21 +79,24 @@ func (c *collector) ownerState(ctx context.Context, v view, ref metav1.OwnerRefe
 	if _, found := c.absent.Get(key); found {
 		return ownerAbsent, nil
 	}
-	owner, err := c.get(ctx, identity{Resource: where.GroupVersionResource, Namespace: namespace, Name: ref.Name, UID: ref.UID})
+	owner, err := c.get(ctx, identity{Resource: where.GroupVersionResource, Namespace: namespace,
+		Name: ref.Name, UID: ref.UID})
 	switch {
 	case err != nil:
 		return ownerSolid, err
 	case owner == nil:
 		c.absent.Add(key, nil)
 		return ownerAbsent, nil
-	case owner.DeletionTimestamp != nil && slices.Contains(owner.Finalizers, metav1.FinalizerDeleteDependents):
+	case owner.DeletionTimestamp != nil && slices.Contains(owner.Finalizers,
+		metav1.FinalizerDeleteDependents):
 		return ownerWaiting, nil
 	}
 	return ownerSolid, nil
 }
 
 func (c *collector) reportInvalid(v view, ref metav1.OwnerReference) {
-	regarding := &corev1.ObjectReference{APIVersion: v.APIVersion, Kind: v.Kind, Name: v.Name, UID: v.UID}
+	regarding := &corev1.ObjectReference{APIVersion: v.APIVersion, Kind: v.Kind, Name: v.Name,
+		UID: v.UID}
 	c.events.Eventf(regarding, nil, corev1.EventTypeWarning, "OwnerRefInvalidNamespace", "Collect",
 		"owner %s %s is in a namespace and cannot own an object that is in none", ref.Kind, ref.Name)
 }

@@ -30,14 +30,17 @@ func newMonitor(c *collector, r resource) *monitor {
 	m := &monitor{resource: r, collector: c, synced: make(chan struct{})}
 	api := c.metadata.Resource(r.GroupVersionResource)
 	lw := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object,
+			error) {
 			return api.List(ctx, opts)
 		},
-		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface,
+			error) {
 			return api.Watch(ctx, opts)
 		},
 	}
-	m.reflector = cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, c.metadata),
+	m.reflector = cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw,
+		c.metadata),
 		&metav1.PartialObjectMetadata{}, feed{m}, cache.ReflectorOptions{Name: "gc: " + r.GroupResource().String()})
 	return m
 }

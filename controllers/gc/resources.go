@@ -43,7 +43,8 @@ func discover(d Discovery, old catalog) (catalog, error) {
 	if err != nil && (!errors.As(err, &partial) || len(lists) == 0) {
 		return old, err
 	}
-	next := catalog{kinds: map[schema.GroupVersionKind]resource{}, watched: map[schema.GroupResource]resource{}}
+	next := catalog{kinds: map[schema.GroupVersionKind]resource{},
+		watched: map[schema.GroupResource]resource{}}
 	byVersion := map[string]*metav1.APIResourceList{}
 	for _, list := range lists {
 		byVersion[list.GroupVersion] = list

@@ -55,7 +55,8 @@ func deletable(lists []*metav1.APIResourceList) ([]resource, error) {
 				!slices.Contains(r.Verbs, "delete") || !slices.Contains(r.Verbs, "list") {
 				continue
 			}
-			resources = append(resources, resource{gv.WithResource(r.Name), slices.Contains(r.Verbs, "deletecollection")})
+			resources = append(resources, resource{gv.WithResource(r.Name),
+				slices.Contains(r.Verbs, "deletecollection")})
 		}
 	}
 	return resources, nil
@@ -94,7 +95,9 @@ func (r report) note(gvr schema.GroupVersionResource, left []metav1.PartialObjec
 
 // conditions returns what the namespace's conditions should be, and whether that is a change. The
 // types, reasons and messages are Kubernetes'; tools show them.
-func conditions(old []corev1.NamespaceCondition, r report, now time.Time) ([]corev1.NamespaceCondition, bool) {
+func conditions(old []corev1.NamespaceCondition, r report,
+	now time.Time,
+) ([]corev1.NamespaceCondition, bool) {
 	next := slices.Clone(old)
 	changed := false
 	for _, c := range r.conditions() {
@@ -118,7 +121,8 @@ func (r report) conditions() []corev1.NamespaceCondition {
 	return []corev1.NamespaceCondition{
 		condition(corev1.NamespaceDeletionDiscoveryFailure, "DiscoveryFailed", message(r.Discovery),
 			"ResourcesDiscovered", "All resources successfully discovered"),
-		condition(corev1.NamespaceDeletionGVParsingFailure, "GroupVersionParsingFailed", message(r.Parsing),
+		condition(corev1.NamespaceDeletionGVParsingFailure, "GroupVersionParsingFailed",
+			message(r.Parsing),
 			"ParsedGroupVersions", "All legacy kube types successfully parsed"),
 		condition(corev1.NamespaceDeletionContentFailure, "ContentDeletionFailed", r.deletionMessage(),
 			"ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
@@ -130,11 +134,15 @@ func (r report) conditions() []corev1.NamespaceCondition {
 }
 
 // condition is true for the bad reason if there is a message about it, and else false.
-func condition(kind corev1.NamespaceConditionType, bad, badMessage, good, goodMessage string) corev1.NamespaceCondition {
+func condition(kind corev1.NamespaceConditionType,
+	bad, badMessage, good, goodMessage string,
+) corev1.NamespaceCondition {
 	if badMessage != "" {
-		return corev1.NamespaceCondition{Type: kind, Status: corev1.ConditionTrue, Reason: bad, Message: badMessage}
+		return corev1.NamespaceCondition{Type: kind, Status: corev1.ConditionTrue, Reason: bad,
+			Message: badMessage}
 	}
-	return corev1.NamespaceCondition{Type: kind, Status: corev1.ConditionFalse, Reason: good, Message: goodMessage}
+	return corev1.NamespaceCondition{Type: kind, Status: corev1.ConditionFalse, Reason: good,
+		Message: goodMessage}
 }
 
 func message(err error) string {
@@ -153,13 +161,15 @@ func (r report) deletionMessage() string {
 		texts[i] = err.Error()
 	}
 	slices.Sort(texts)
-	return fmt.Sprintf("Failed to delete all resource types, %d remaining: %s", len(texts), strings.Join(texts, ", "))
+	return fmt.Sprintf("Failed to delete all resource types, %d remaining: %s", len(texts),
+		strings.Join(texts, ", "))
 }
 
 func (r report) remainingMessage() string {
 	var texts []string
 	for gvr, n := range r.Remaining {
-		texts = append(texts, fmt.Sprintf("%s.%s has %d resource instances", gvr.Resource, gvr.Group, n))
+		texts = append(texts, fmt.Sprintf("%s.%s has %d resource instances", gvr.Resource,
+			gvr.Group, n))
 	}
 	return sentence("Some resources are remaining: ", texts)
 }

@@ -37,7 +37,9 @@ type Reconciler struct {
 	clock     clock.PassiveClock
 }
 
-func newReconciler(c client.Client, m metadata.Interface, d Discovery, clk clock.PassiveClock) *Reconciler {
+func newReconciler(c client.Client, m metadata.Interface, d Discovery,
+	clk clock.PassiveClock,
+) *Reconciler {
 	return &Reconciler{client: c, metadata: m, discovery: d, clock: clk}
 }
 
@@ -89,7 +91,8 @@ func (r *Reconciler) empty(ctx context.Context, namespace string) report {
 		for i, resource := range stage {
 			found.note(resource.GroupVersionResource, left[i])
 			if errs[i] != nil {
-				found.Deletion = append(found.Deletion, fmt.Errorf("%s: %w", resource.GroupResource(), errs[i]))
+				found.Deletion = append(found.Deletion,
+					fmt.Errorf("%s: %w", resource.GroupResource(), errs[i]))
 			}
 		}
 		if len(found.Remaining) > 0 || len(found.Deletion) > 0 {
@@ -101,7 +104,9 @@ func (r *Reconciler) empty(ctx context.Context, namespace string) report {
 
 // deleteAll deletes all objects of a resource in the namespace and returns those that are left,
 // because they end gracefully or have finalizers. A resource that is gone has none.
-func (r *Reconciler) deleteAll(ctx context.Context, resource resource, namespace string) ([]metav1.PartialObjectMetadata, error) {
+func (r *Reconciler) deleteAll(ctx context.Context, resource resource,
+	namespace string,
+) ([]metav1.PartialObjectMetadata, error) {
 	api := r.metadata.Resource(resource.GroupVersionResource).Namespace(namespace)
 	left, err := list(ctx, api)
 	if err != nil || len(left) == 0 {
@@ -116,7 +121,9 @@ func (r *Reconciler) deleteAll(ctx context.Context, resource resource, namespace
 	return left, nil
 }
 
-func deleteThem(ctx context.Context, api metadata.ResourceInterface, resource resource, objects []metav1.PartialObjectMetadata) error {
+func deleteThem(ctx context.Context, api metadata.ResourceInterface, resource resource,
+	objects []metav1.PartialObjectMetadata,
+) error {
 	opts := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
 	if resource.Collection {
 		return api.DeleteCollection(ctx, opts, metav1.ListOptions{})

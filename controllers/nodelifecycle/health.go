@@ -82,7 +82,8 @@ func planNode(node *corev1.Node, silent bool, now time.Time) nodeActions {
 		}
 		conditions = next
 	}
-	if taints := taintsFor(node, conditions, now); !slices.EqualFunc(taints, node.Spec.Taints, sameTaint) {
+	if taints := taintsFor(node, conditions, now); !slices.EqualFunc(taints, node.Spec.Taints,
+		sameTaint) {
 		act.Taints = &taints
 	}
 	return act

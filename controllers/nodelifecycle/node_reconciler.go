@@ -42,7 +42,9 @@ type NodeReconciler struct {
 	missing    map[string]time.Time // since when a node that pods name has been missing
 }
 
-func newNodeReconciler(c client.Client, live client.Reader, clk clock.PassiveClock, rec events.EventRecorder, opts Options) *NodeReconciler {
+func newNodeReconciler(c client.Client, live client.Reader, clk clock.PassiveClock,
+	rec events.EventRecorder, opts Options,
+) *NodeReconciler {
 	return &NodeReconciler{
 		client: c, live: live, clock: clk, events: rec,
 		grace:      grace{Running: opts.GracePeriod, Startup: opts.StartupGracePeriod},
@@ -53,7 +55,9 @@ func newNodeReconciler(c client.Client, live client.Reader, clk clock.PassiveClo
 }
 
 // Reconcile makes one pass over the node that the request names.
-func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+func (r *NodeReconciler) Reconcile(ctx context.Context,
+	req reconcile.Request,
+) (reconcile.Result, error) {
 	node := &corev1.Node{}
 	err := r.client.Get(ctx, req.NamespacedName, node)
 	if apierrors.IsNotFound(err) {
@@ -77,7 +81,9 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 
 // listen reports whether the node's agent is silent, else how long it has until it is. That a lease
 // has expired is believed only if the server says so too: the cache may lag.
-func (r *NodeReconciler) listen(ctx context.Context, node *corev1.Node) (silent bool, wait time.Duration, err error) {
+func (r *NodeReconciler) listen(ctx context.Context,
+	node *corev1.Node,
+) (silent bool, wait time.Duration, err error) {
 	lease := &coordinationv1.Lease{}
 	key := types.NamespacedName{Namespace: corev1.NamespaceNodeLease, Name: node.Name}
 	if err := r.client.Get(ctx, key, lease); client.IgnoreNotFound(err) != nil {
@@ -109,7 +115,8 @@ func (r *NodeReconciler) apply(ctx context.Context, node *corev1.Node, act nodeA
 		}
 	}
 	if act.Lost {
-		r.events.Eventf(node, nil, corev1.EventTypeNormal, "NodeNotReady", "Watch", "Node %s status is now: NodeNotReady", node.Name)
+		r.events.Eventf(node, nil, corev1.EventTypeNormal, "NodeNotReady", "Watch",
+			"Node %s status is now: NodeNotReady", node.Name)
 	}
 	if act.Taints == nil {
 		return nil
@@ -123,7 +130,8 @@ func (r *NodeReconciler) apply(ctx context.Context, node *corev1.Node, act nodeA
 // markPodsNotReady says of the pods of a silent node that they are not ready, so that nobody is
 // sent to them.
 func (r *NodeReconciler) markPodsNotReady(ctx context.Context, node string) error {
-	pods, err := listPods(ctx, r.client, client.MatchingFields{podsByNode: node}, client.UnsafeDisableDeepCopy)
+	pods, err := listPods(ctx, r.client, client.MatchingFields{podsByNode: node},
+		client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return err
 	}
@@ -139,7 +147,8 @@ func (r *NodeReconciler) markPodsNotReady(ctx context.Context, node string) erro
 		ready.LastTransitionTime = metav1.NewTime(r.clock.Now())
 		podfacts.SetCondition(pod, ready)
 		if err := r.client.Status().Update(ctx, pod); client.IgnoreNotFound(err) != nil {
-			errs = append(errs, fmt.Errorf("mark pod %s/%s not ready: %w", pod.Namespace, pod.Name, err))
+			errs = append(errs, fmt.Errorf("mark pod %s/%s not ready: %w", pod.Namespace, pod.Name,
+				err))
 		}
 	}
 	return errors.Join(errs...)
@@ -148,7 +157,8 @@ func (r *NodeReconciler) markPodsNotReady(ctx context.Context, node string) erro
 // endOrphans ends the pods of a node that is gone: after it has been missing for the quarantine,
 // and if the server, too, has no such node.
 func (r *NodeReconciler) endOrphans(ctx context.Context, node string) (reconcile.Result, error) {
-	pods, err := listPods(ctx, r.client, client.MatchingFields{podsByNode: node}, client.UnsafeDisableDeepCopy)
+	pods, err := listPods(ctx, r.client, client.MatchingFields{podsByNode: node},
+		client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -188,7 +198,9 @@ func (r *NodeReconciler) endOrphans(ctx context.Context, node string) (reconcile
 }
 
 // listPods lists from the cache. What it returns is shared and must not be changed.
-func listPods(ctx context.Context, from client.Reader, opts ...client.ListOption) ([]*corev1.Pod, error) {
+func listPods(ctx context.Context, from client.Reader,
+	opts ...client.ListOption,
+) ([]*corev1.Pod, error) {
 	var list corev1.PodList
 	if err := from.List(ctx, &list, opts...); err != nil {
 		return nil, err

@@ -25,12 +25,16 @@ type PodReconciler struct {
 	events events.EventRecorder
 }
 
-func newPodReconciler(c client.Client, clk clock.PassiveClock, rec events.EventRecorder) *PodReconciler {
+func newPodReconciler(c client.Client, clk clock.PassiveClock,
+	rec events.EventRecorder,
+) *PodReconciler {
 	return &PodReconciler{client: c, clock: clk, events: rec}
 }
 
 // Reconcile makes one pass over the pod that the request names.
-func (r *PodReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+func (r *PodReconciler) Reconcile(ctx context.Context,
+	req reconcile.Request,
+) (reconcile.Result, error) {
 	pod := &corev1.Pod{}
 	if err := r.client.Get(ctx, req.NamespacedName, pod); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
@@ -73,7 +77,8 @@ func (r *PodReconciler) evict(ctx context.Context, pod *corev1.Pod) error {
 			return client.IgnoreNotFound(err)
 		}
 	}
-	r.events.Eventf(pod, nil, corev1.EventTypeNormal, "TaintManagerEviction", "Evict", "Marking for deletion Pod %s/%s", pod.Namespace, pod.Name)
+	r.events.Eventf(pod, nil, corev1.EventTypeNormal, "TaintManagerEviction", "Evict",
+		"Marking for deletion Pod %s/%s", pod.Namespace, pod.Name)
 	return client.IgnoreNotFound(r.client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}))
 }
 
@@ -105,7 +110,9 @@ type EndedReconciler struct {
 }
 
 // Reconcile makes one pass over all pods.
-func (r *EndedReconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+func (r *EndedReconciler) Reconcile(ctx context.Context,
+	_ reconcile.Request,
+) (reconcile.Result, error) {
 	pods, err := listPods(ctx, r.client, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return reconcile.Result{}, err

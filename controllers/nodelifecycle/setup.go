@@ -100,7 +100,8 @@ func leaseNode(_ context.Context, lease client.Object) []reconcile.Request {
 // missingNode returns the node that the pod is on if there is none of that name.
 func (r *NodeReconciler) missingNode(ctx context.Context, pod client.Object) []reconcile.Request {
 	key := types.NamespacedName{Name: pod.(*corev1.Pod).Spec.NodeName}
-	if key.Name == "" || !apierrors.IsNotFound(r.client.Get(ctx, key, &corev1.Node{}, client.UnsafeDisableDeepCopy)) {
+	if key.Name == "" || !apierrors.IsNotFound(r.client.Get(ctx, key, &corev1.Node{},
+		client.UnsafeDisableDeepCopy)) {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: key}}
@@ -108,7 +109,8 @@ func (r *NodeReconciler) missingNode(ctx context.Context, pod client.Object) []r
 
 // onNode returns the pods of the node.
 func (r *PodReconciler) onNode(ctx context.Context, node client.Object) []reconcile.Request {
-	pods, err := listPods(ctx, r.client, client.MatchingFields{podsByNode: node.GetName()}, client.UnsafeDisableDeepCopy)
+	pods, err := listPods(ctx, r.client, client.MatchingFields{podsByNode: node.GetName()},
+		client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil
 	}
@@ -132,7 +134,8 @@ var placementChanges = predicate.Funcs{
 	},
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
-		return before.Spec.NodeName != after.Spec.NodeName || before.DeletionTimestamp == nil && after.DeletionTimestamp != nil ||
+		return before.Spec.NodeName != after.Spec.NodeName || before.DeletionTimestamp == nil &&
+			after.DeletionTimestamp != nil ||
 			!equality.Semantic.DeepEqual(before.Spec.Tolerations, after.Spec.Tolerations)
 	},
 	DeleteFunc: func(event.DeleteEvent) bool { return false },
@@ -143,7 +146,8 @@ var evictionChanges = predicate.Funcs{
 	CreateFunc: func(e event.CreateEvent) bool { return len(e.Object.(*corev1.Node).Spec.Taints) > 0 },
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
-		return !slices.EqualFunc(before.Spec.Taints, after.Spec.Taints, sameTaint) || nodeReady(before) != nodeReady(after)
+		return !slices.EqualFunc(before.Spec.Taints, after.Spec.Taints, sameTaint) ||
+			nodeReady(before) != nodeReady(after)
 	},
 	DeleteFunc: func(event.DeleteEvent) bool { return false },
 }
@@ -152,7 +156,8 @@ var evictionChanges = predicate.Funcs{
 var ended = predicate.Funcs{
 	CreateFunc: func(e event.CreateEvent) bool { return podfacts.Terminal(e.Object.(*corev1.Pod)) },
 	UpdateFunc: func(e event.UpdateEvent) bool {
-		return !podfacts.Terminal(e.ObjectOld.(*corev1.Pod)) && podfacts.Terminal(e.ObjectNew.(*corev1.Pod))
+		return !podfacts.Terminal(e.ObjectOld.(*corev1.Pod)) &&
+			podfacts.Terminal(e.ObjectNew.(*corev1.Pod))
 	},
 	DeleteFunc: func(event.DeleteEvent) bool { return false },
 }

@@ -52,10 +52,13 @@ func taintsFor(node *corev1.Node, conditions []corev1.NodeCondition, now time.Ti
 // impliedTaints returns the taints that the node's state implies, and which taints are implied by
 // nothing else, so that they go with the state. While a node has not said whether it is ready,
 // taints that say so for it stay.
-func impliedTaints(node *corev1.Node, conditions []corev1.NodeCondition) (wanted []corev1.Taint, owned func(corev1.Taint) bool) {
+func impliedTaints(node *corev1.Node,
+	conditions []corev1.NodeCondition,
+) (wanted []corev1.Taint, owned func(corev1.Taint) bool) {
 	keys := map[string]bool{corev1.TaintNodeUnschedulable: true}
 	if node.Spec.Unschedulable {
-		wanted = append(wanted, corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})
+		wanted = append(wanted, corev1.Taint{Key: corev1.TaintNodeUnschedulable,
+			Effect: corev1.TaintEffectNoSchedule})
 	}
 	for kind, byStatus := range implied {
 		i := slices.IndexFunc(conditions, func(c corev1.NodeCondition) bool { return c.Type == kind })
@@ -77,7 +80,8 @@ func impliedTaints(node *corev1.Node, conditions []corev1.NodeCondition) (wanted
 	slices.SortFunc(wanted, compareTaint)
 	return wanted, func(t corev1.Taint) bool {
 		evicts := t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable
-		return keys[t.Key] && (t.Effect == corev1.TaintEffectNoSchedule || evicts && t.Effect == corev1.TaintEffectNoExecute)
+		return keys[t.Key] && (t.Effect == corev1.TaintEffectNoSchedule || evicts &&
+			t.Effect == corev1.TaintEffectNoExecute)
 	}
 }
 

@@ -59,7 +59,8 @@ type Claimer struct {
 // objects last. The objects given are not changed; an adopted one is returned as it was stored.
 // Objects that vanished meanwhile are skipped; other failures, conflicts included, are returned
 // joined, after everything has been tried.
-func Claim[T client.Object](ctx context.Context, c Claimer, owner client.Object, kind schema.GroupVersionKind,
+func Claim[T client.Object](ctx context.Context, c Claimer, owner client.Object,
+	kind schema.GroupVersionKind,
 	selector labels.Selector, objects []T,
 ) ([]T, error) {
 	claims := Sort(owner, selector, objects)
@@ -81,9 +82,10 @@ func Claim[T client.Object](ctx context.Context, c Claimer, owner client.Object,
 		}
 	}
 	for _, object := range claims.Release {
-		kept := slices.DeleteFunc(slices.Clone(object.GetOwnerReferences()), func(r metav1.OwnerReference) bool {
-			return r.UID == owner.GetUID()
-		})
+		kept := slices.DeleteFunc(slices.Clone(object.GetOwnerReferences()),
+			func(r metav1.OwnerReference) bool {
+				return r.UID == owner.GetUID()
+			})
 		err := c.setOwners(ctx, object.DeepCopyObject().(T), kept)
 		if err != nil && !apierrors.IsNotFound(err) {
 			errs = append(errs, fmt.Errorf("release %s: %w", object.GetName(), err))
@@ -92,10 +94,13 @@ func Claim[T client.Object](ctx context.Context, c Claimer, owner client.Object,
 	return owned, errors.Join(errs...)
 }
 
-func (c Claimer) setOwners(ctx context.Context, object client.Object, refs []metav1.OwnerReference) error {
+func (c Claimer) setOwners(ctx context.Context, object client.Object,
+	refs []metav1.OwnerReference,
+) error {
 	base := object.DeepCopyObject().(client.Object)
 	object.SetOwnerReferences(refs)
-	return c.Client.Patch(ctx, object, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+	return c.Client.Patch(ctx, object, client.MergeFromWithOptions(base,
+		client.MergeFromWithOptimisticLock{}))
 }
 
 // mayAdopt reads the owner from the server and returns an error if it is not the same object or is
@@ -106,10 +111,12 @@ func (c Claimer) mayAdopt(ctx context.Context, owner client.Object) error {
 		return fmt.Errorf("read %s again before adopting: %w", owner.GetName(), err)
 	}
 	if fresh.GetUID() != owner.GetUID() {
-		return fmt.Errorf("%s was replaced: found uid %s, expected %s", owner.GetName(), fresh.GetUID(), owner.GetUID())
+		return fmt.Errorf("%s was replaced: found uid %s, expected %s", owner.GetName(),
+			fresh.GetUID(), owner.GetUID())
 	}
 	if fresh.GetDeletionTimestamp() != nil {
-		return fmt.Errorf("%s is being deleted since %v and adopts nothing", owner.GetName(), fresh.GetDeletionTimestamp())
+		return fmt.Errorf("%s is being deleted since %v and adopts nothing", owner.GetName(),
+			fresh.GetDeletionTimestamp())
 	}
 	return nil
 }

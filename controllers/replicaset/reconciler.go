@@ -43,8 +43,11 @@ type Reconciler struct {
 	uncertain map[types.NamespacedName]bool
 }
 
-func newReconciler(c client.Client, live client.Reader, clk clock.PassiveClock, rec events.EventRecorder) *Reconciler {
-	return &Reconciler{client: c, live: live, clock: clk, events: rec, uncertain: map[types.NamespacedName]bool{}}
+func newReconciler(c client.Client, live client.Reader, clk clock.PassiveClock,
+	rec events.EventRecorder,
+) *Reconciler {
+	return &Reconciler{client: c, live: live, clock: clk, events: rec,
+		uncertain: map[types.NamespacedName]bool{}}
 }
 
 // Reconcile makes one pass over the ReplicaSet that the request names.
@@ -102,13 +105,17 @@ func (r *Reconciler) candidates(ctx context.Context, set *appsv1.ReplicaSet) ([]
 	return append(owned, filter(orphans, podfacts.Active)...), err
 }
 
-func (r *Reconciler) podsOf(ctx context.Context, namespace string, uid types.UID) ([]*corev1.Pod, error) {
+func (r *Reconciler) podsOf(ctx context.Context, namespace string,
+	uid types.UID,
+) ([]*corev1.Pod, error) {
 	return listPods(ctx, r.client, client.InNamespace(namespace),
 		client.MatchingFields{podsByController: string(uid)}, client.UnsafeDisableDeepCopy)
 }
 
 // listPods lists from either reader. What the cache returns is shared and must not be changed.
-func listPods(ctx context.Context, from client.Reader, opts ...client.ListOption) ([]*corev1.Pod, error) {
+func listPods(ctx context.Context, from client.Reader,
+	opts ...client.ListOption,
+) ([]*corev1.Pod, error) {
 	var list corev1.PodList
 	if err := from.List(ctx, &list, opts...); err != nil {
 		return nil, err
@@ -149,16 +156,21 @@ func (r *Reconciler) siblingPods(ctx context.Context, set *appsv1.ReplicaSet) []
 func (r *Reconciler) apply(ctx context.Context, set *appsv1.ReplicaSet, act actions) error {
 	_, createErr := slowStart(ctx, act.Create, func(int) error { return r.createPod(ctx, set) })
 	terminating := apierrors.HasStatusCause(createErr, corev1.NamespaceTerminatingCause)
-	r.setUncertain(client.ObjectKeyFromObject(set), createErr != nil && !terminating && !allRefused(createErr))
+	r.setUncertain(client.ObjectKeyFromObject(set), createErr != nil && !terminating &&
+		!allRefused(createErr))
 	if terminating {
 		createErr = nil
 	}
-	deleteErr := together(len(act.Remove), func(i int) error { return r.deletePod(ctx, set, act.Remove[i]) })
+	deleteErr := together(len(act.Remove), func(i int) error {
+		return r.deletePod(ctx, set,
+			act.Remove[i])
+	})
 	return errors.Join(createErr, deleteErr)
 }
 
 func (r *Reconciler) createPod(ctx context.Context, set *appsv1.ReplicaSet) error {
-	pod := &corev1.Pod{ObjectMeta: *set.Spec.Template.ObjectMeta.DeepCopy(), Spec: *set.Spec.Template.Spec.DeepCopy()}
+	pod := &corev1.Pod{ObjectMeta: *set.Spec.Template.ObjectMeta.DeepCopy(),
+		Spec: *set.Spec.Template.Spec.DeepCopy()}
 	pod.Name = ""
 	pod.GenerateName = set.Name + "-"
 	pod.Namespace = set.Namespace
@@ -166,9 +178,11 @@ func (r *Reconciler) createPod(ctx context.Context, set *appsv1.ReplicaSet) erro
 	err := r.client.Create(ctx, pod)
 	switch {
 	case err == nil:
-		r.events.Eventf(set, pod, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created pod: %s", pod.Name)
+		r.events.Eventf(set, pod, corev1.EventTypeNormal, "SuccessfulCreate", "Create",
+			"Created pod: %s", pod.Name)
 	case !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		r.events.Eventf(set, nil, corev1.EventTypeWarning, "FailedCreate", "Create", "Error creating: %v", err)
+		r.events.Eventf(set, nil, corev1.EventTypeWarning, "FailedCreate", "Create",
+			"Error creating: %v", err)
 	}
 	return err
 }
@@ -179,14 +193,18 @@ func (r *Reconciler) deletePod(ctx context.Context, set *appsv1.ReplicaSet, pod 
 		return nil // gone, and perhaps replaced by a namesake: that one was not chosen
 	}
 	if err != nil {
-		r.events.Eventf(set, pod, corev1.EventTypeWarning, "FailedDelete", "Delete", "Error deleting: %v", err)
+		r.events.Eventf(set, pod, corev1.EventTypeWarning, "FailedDelete", "Delete",
+			"Error deleting: %v", err)
 		return fmt.Errorf("delete pod %s: %w", pod.Name, err)
 	}
-	r.events.Eventf(set, pod, corev1.EventTypeNormal, "SuccessfulDelete", "Delete", "Deleted pod: %s", pod.Name)
+	r.events.Eventf(set, pod, corev1.EventTypeNormal, "SuccessfulDelete", "Delete",
+		"Deleted pod: %s", pod.Name)
 	return nil
 }
 
-func (r *Reconciler) writeStatus(ctx context.Context, set *appsv1.ReplicaSet, next appsv1.ReplicaSetStatus) error {
+func (r *Reconciler) writeStatus(ctx context.Context, set *appsv1.ReplicaSet,
+	next appsv1.ReplicaSetStatus,
+) error {
 	if equality.Semantic.DeepEqual(set.Status, next) {
 		return nil
 	}

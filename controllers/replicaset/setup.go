@@ -24,12 +24,15 @@ type Options struct {
 
 // Setup adds the ReplicaSet controller to the manager.
 func Setup(mgr *controller.Manager, opts Options) error {
-	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.Clock(), mgr.GetEventRecorder("replicaset-controller"))
+	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.Clock(),
+		mgr.GetEventRecorder("replicaset-controller"))
 	indexer := mgr.GetFieldIndexer()
-	if err := indexer.IndexField(context.Background(), &corev1.Pod{}, podsByController, ownership.ControllerUID); err != nil {
+	if err := indexer.IndexField(context.Background(), &corev1.Pod{}, podsByController,
+		ownership.ControllerUID); err != nil {
 		return fmt.Errorf("index pods by controller: %w", err)
 	}
-	if err := indexer.IndexField(context.Background(), &appsv1.ReplicaSet{}, setsByController, ownership.ControllerUID); err != nil {
+	if err := indexer.IndexField(context.Background(), &appsv1.ReplicaSet{}, setsByController,
+		ownership.ControllerUID); err != nil {
 		return fmt.Errorf("index replicasets by controller: %w", err)
 	}
 	workers := opts.Workers
@@ -50,7 +53,8 @@ func (r *Reconciler) adopters(ctx context.Context, pod client.Object) []reconcil
 		return nil
 	}
 	var list appsv1.ReplicaSetList
-	if err := r.client.List(ctx, &list, client.InNamespace(pod.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.client.List(ctx, &list, client.InNamespace(pod.GetNamespace()),
+		client.UnsafeDisableDeepCopy); err != nil {
 		return nil
 	}
 	var requests []reconcile.Request

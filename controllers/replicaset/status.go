@@ -46,7 +46,9 @@ func status(s snapshot, act actions, failure error) appsv1.ReplicaSetStatus {
 // failureCondition adds ReplicaFailure when a pass failed to create or delete, and takes it away
 // when one succeeded. A condition that stands is left as it is, so that a failure that repeats
 // writes nothing.
-func failureCondition(old []appsv1.ReplicaSetCondition, act actions, failure error, now time.Time) []appsv1.ReplicaSetCondition {
+func failureCondition(old []appsv1.ReplicaSetCondition, act actions, failure error,
+	now time.Time,
+) []appsv1.ReplicaSetCondition {
 	is := func(c appsv1.ReplicaSetCondition) bool { return c.Type == appsv1.ReplicaSetReplicaFailure }
 	if failure == nil {
 		return slices.DeleteFunc(slices.Clone(old), is)

@@ -44,7 +44,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{}, r.apply(ctx, plan(snap))
 }
 
-func (r *Reconciler) get(ctx context.Context, namespace, name string, into client.Object) (bool, error) {
+func (r *Reconciler) get(ctx context.Context, namespace, name string,
+	into client.Object,
+) (bool, error) {
 	err := r.client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, into)
 	if apierrors.IsNotFound(err) {
 		return false, nil

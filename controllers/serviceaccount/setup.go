@@ -23,8 +23,10 @@ type Options struct {
 func Setup(mgr *controller.Manager, opts Options) error {
 	return controller.ManagedBy(mgr).Named("serviceaccount").
 		For(&corev1.Namespace{}).
-		Watches(&corev1.ServiceAccount{}, handler.EnqueueRequestsFromMapFunc(namespaceOf), named(accountName)).
-		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(namespaceOf), named(rootCAName)).
+		Watches(&corev1.ServiceAccount{}, handler.EnqueueRequestsFromMapFunc(namespaceOf),
+			named(accountName)).
+		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(namespaceOf),
+			named(rootCAName)).
 		Complete(newReconciler(mgr.GetClient(), opts.CA))
 }
 
