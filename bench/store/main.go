@@ -27,12 +27,12 @@ import (
 var (
 	dir     = flag.String("dir", os.TempDir(), "a directory on the disk to measure")
 	period  = flag.Duration("period", time.Second, "how long to measure each number of writers")
-	rounds  = flag.Int("rounds", 3, "how often; the median is printed")
+	rounds  = flag.Int("rounds", 3, "how often; the best of them is printed")
 	objects = flag.Int("objects", 100_000, "how many objects to restart with")
 	only    = flag.String("only", "", "measure only the library of this name")
 	weights = flag.Bool("weights", false, "measure only what the libraries add to a binary")
-	fill    = flag.String("fill", "", "only fill this directory with that library")
-	reopen  = flag.String("reopen", "", "only open this directory with that library, and say how long it took")
+	fill    = flag.String("fill", "", "only fill this directory with the library that -only names")
+	reopen  = flag.String("reopen", "", "only open this directory with it, and say how long it took")
 )
 
 var writers = []int{1, 16, 256}
@@ -93,26 +93,34 @@ func run() error {
 }
 
 func print(libraries []engine.Library, rows []row) {
-	fmt.Println("| library | commits/s, 1 writer | 16 | 256 | CPU per commit, 256 | restart | binary | modules |")
+	fmt.Println("| library | commits/s, 1 writer | 16 | 256 | CPU per commit, 256 | restart | binary |" +
+		" modules |")
 	fmt.Println("|---|--:|--:|--:|--:|--:|--:|--:|")
 	for i, l := range libraries {
 		r := rows[i]
 		restart := "–"
 		if len(r.restart) > 0 {
-			restart = fmt.Sprintf("%.0f ms", median(r.restart))
+			restart = fmt.Sprintf("%.0f ms", least(r.restart))
 		}
 		fmt.Printf("| %s | %.0f | %.0f | %.0f | %.1f µs | %s | +%.1f MB | %d |\n", l.Name,
-			median(r.rate[0]), median(r.rate[1]), median(r.rate[2]), median(r.cpu), restart,
+			most(r.rate[0]), most(r.rate[1]), most(r.rate[2]), least(r.cpu), restart,
 			float64(r.size)/1e6, r.modules)
 	}
 }
 
-func median(samples []float64) float64 {
+// What else a machine does can only make a sample worse, so the best one says most.
+func most(samples []float64) float64 {
 	if len(samples) == 0 {
 		return 0
 	}
-	slices.Sort(samples)
-	return samples[len(samples)/2]
+	return slices.Max(samples)
+}
+
+func least(samples []float64) float64 {
+	if len(samples) == 0 {
+		return 0
+	}
+	return slices.Min(samples)
 }
 
 func measure(l engine.Library, r *row) error {
