@@ -78,7 +78,7 @@ const (
 	reasonsMax = 8
 	// idleMax bounds the entries that are kept though there is nothing to say of their keys. Most keys
 	// come back, and to find an entry is cheaper than to make one.
-	idleMax = 1024
+	idleMax = 256
 	// bandsMax is how many priorities may be in use before empty bands are dropped.
 	bandsMax   = 8
 	notDelayed = -1

@@ -11,10 +11,16 @@ import (
 // entry returns the entry of a key, made if there is none. The caller has something to say of it.
 func (c *core[T]) entry(key T) *entry[T] {
 	e := c.entries[key]
-	if e == nil {
-		e = &entry[T]{key: key, delayIndex: notDelayed}
+	switch {
+	case e == nil:
+		if c.idle.len >= idleMax {
+			e = c.evict()
+		} else {
+			e = new(entry[T])
+		}
+		*e = entry[T]{key: key, delayIndex: notDelayed}
 		c.entries[key] = e
-	} else if e.isIdle {
+	case e.isIdle:
 		e.isIdle = false
 		c.idle.remove(e)
 	}
@@ -29,10 +35,16 @@ func (c *core[T]) release(e *entry[T]) {
 	e.isIdle, e.story = true, nil
 	c.idle.push(e)
 	if c.idle.len > idleMax {
-		oldest := c.idle.last
-		c.idle.remove(oldest)
-		delete(c.entries, oldest.key)
+		c.evict()
 	}
+}
+
+// evict takes the entry out of the table whose key has been idle for longest.
+func (c *core[T]) evict() *entry[T] {
+	e := c.idle.last
+	c.idle.remove(e)
+	delete(c.entries, e.key)
+	return e
 }
 
 // list is a list of entries, linked by next and prev.
