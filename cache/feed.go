@@ -134,7 +134,7 @@ func (f *feed) list(ctx context.Context) error {
 		if !ok {
 			return fmt.Errorf("list %s: found a %T, which has no metadata", f, obj)
 		}
-		objects = append(objects, o)
+		objects = append(objects, f.named(o))
 		return nil
 	})
 	if err != nil {
@@ -181,9 +181,9 @@ func (f *feed) watch(ctx context.Context, listed *bool) error {
 			case err != nil:
 				return err
 			case *listed:
-				f.apply(event.Type, obj)
+				f.apply(event.Type, f.named(obj))
 			case event.Type != watch.Bookmark:
-				first = append(first, obj)
+				first = append(first, f.named(obj))
 			case obj.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true":
 				f.replace(first, revisionOf(obj))
 				*listed, first = true, nil
@@ -215,6 +215,14 @@ func (f *feed) open(ctx context.Context, cancel func(), withList bool) (watch.In
 		}
 	}()
 	return f.source.Watch(ctx, opts)
+}
+
+// named gives metadata the kind that it stands for; the server says PartialObjectMetadata.
+func (f *feed) named(obj client.Object) client.Object {
+	if f.id.form == metadata {
+		obj.GetObjectKind().SetGroupVersionKind(f.id.gvk)
+	}
+	return obj
 }
 
 func objectOf(event watch.Event) (client.Object, error) {

@@ -45,7 +45,7 @@ func (s *sources) source(id feedID) (source, error) {
 	}
 	switch id.form {
 	case metadata:
-		return metadataSource{s.metadata.Resource(mapping.Resource), id}, nil
+		return metadataSource{s.metadata.Resource(mapping.Resource)}, nil
 	case loose:
 		return looseSource{s.dynamic.Resource(mapping.Resource)}, nil
 	}
@@ -95,33 +95,13 @@ func (s looseSource) Watch(ctx context.Context, opts metav1.ListOptions) (watch.
 	return s.client.Watch(ctx, opts)
 }
 
-// metadataSource reads only the metadata of objects. The server says that these are of kind
-// PartialObjectMetadata; they are given back the kind that they stand for.
-type metadataSource struct {
-	client metaclient.ResourceInterface
-	id     feedID
-}
+// metadataSource reads only the metadata of objects.
+type metadataSource struct{ client metaclient.ResourceInterface }
 
 func (s metadataSource) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	list, err := s.client.List(ctx, opts)
-	if err != nil {
-		return nil, err
-	}
-	for i := range list.Items {
-		list.Items[i].SetGroupVersionKind(s.id.gvk)
-	}
-	return list, nil
+	return s.client.List(ctx, opts)
 }
 
 func (s metadataSource) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	w, err := s.client.Watch(ctx, opts)
-	if err != nil {
-		return nil, err
-	}
-	return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
-		if m, ok := e.Object.(*metav1.PartialObjectMetadata); ok {
-			m.SetGroupVersionKind(s.id.gvk)
-		}
-		return e, true
-	}), nil
+	return s.client.Watch(ctx, opts)
 }
