@@ -145,6 +145,7 @@ func TestB036_Generation(t *testing.T) {
 		{"owner", deps + "/d", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"K","name":"n","uid":"u"}]}}`, "2"},
 		{"status through the object", deps + "/d", `{"status":{"replicas":9}}`, "2"},
 		{"status", deps + "/d/status", `{"status":{"replicas":1}}`, "2"},
+		{"annotation with the status", deps + "/d/status", `{"metadata":{"annotations":{"r":"1"}},"status":{"replicas":2}}`, "2"},
 		{"generation", deps + "/d", `{"metadata":{"generation":50}}`, "2"},
 		{"an unknown field", deps + "/d", `{"nosuch":1}`, "2"},
 	} {

@@ -136,9 +136,10 @@ func carryOver(obj, live kinds.Object) {
 	}
 }
 
-// bumpGeneration raises the generation if what the object wants has changed.
+// bumpGeneration raises the generation if what the object wants has changed. A status write changes
+// what is, whatever else it may touch.
 func (t *write) bumpGeneration(obj, live kinds.Object) {
-	if t.kind.Generation && t.wantsChanged(obj, live) {
+	if t.kind.Generation && t.subresource != "status" && t.wantsChanged(obj, live) {
 		m := metadata(obj)
 		m["generation"] = tree.Int(m, "generation") + 1
 	}
