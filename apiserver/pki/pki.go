@@ -1,5 +1,5 @@
-// Package pki keeps the keys of a control plane in a directory: a certificate authority that is
-// made once, the server's certificate, and client certificates for those who ask.
+// Package pki keeps the keys of a control plane, in a directory or in memory: a certificate authority
+// that is made once, the server's certificate, and client certificates for those who ask.
 //
 // Private keys are in files that only their owner may read; files are replaced as a whole, so that
 // a crash leaves the old or the new one.
@@ -20,7 +20,6 @@ import (
 	"math/big"
 	"net"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 )
@@ -36,11 +35,11 @@ const (
 
 // Authority signs certificates. It may be used concurrently.
 type Authority struct {
-	dir  string
-	now  func() time.Time
-	cert *x509.Certificate
-	key  crypto.Signer
-	pem  []byte
+	files files
+	now   func() time.Time
+	cert  *x509.Certificate
+	key   crypto.Signer
+	pem   []byte
 
 	mu     sync.Mutex
 	server *tls.Certificate
@@ -53,7 +52,14 @@ func Open(dir string, now func() time.Time) (*Authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("pki: %w", err)
 	}
-	a := &Authority{dir: dir, now: now}
+	return open(folder(dir), now)
+}
+
+// InMemory makes an authority that is kept nowhere and goes with the process.
+func InMemory(now func() time.Time) (*Authority, error) { return open(&memory{}, now) }
+
+func open(files files, now func() time.Time) (*Authority, error) {
+	a := &Authority{files: files, now: now}
 	pair, err := a.load("ca")
 	if errors.Is(err, fs.ErrNotExist) {
 		pair, err = a.makeAuthority()
@@ -65,7 +71,7 @@ func Open(dir string, now func() time.Time) (*Authority, error) {
 	a.pem = encode("CERTIFICATE", a.cert.Raw)
 	if now().After(a.cert.NotAfter) {
 		return nil, fmt.Errorf("pki: %s expired on %s: move it away to have a new one made, "+
-			"and give clients its successor", a.path("ca.crt"), a.cert.NotAfter.Format(time.DateOnly))
+			"and give clients its successor", a.files.place("ca.crt"), a.cert.NotAfter.Format(time.DateOnly))
 	}
 	return a, nil
 }
@@ -155,10 +161,10 @@ func (a *Authority) Client(name, user string, groups ...string) (cert, key []byt
 			return nil, nil, err
 		}
 	}
-	if cert, err = os.ReadFile(a.path(name + ".crt")); err != nil {
+	if cert, err = a.files.read(name + ".crt"); err != nil {
 		return nil, nil, fmt.Errorf("pki: %w", err)
 	}
-	if key, err = os.ReadFile(a.path(name + ".key")); err != nil {
+	if key, err = a.files.read(name + ".key"); err != nil {
 		return nil, nil, fmt.Errorf("pki: %w", err)
 	}
 	return cert, key, nil
@@ -207,10 +213,10 @@ func (a *Authority) issue(name string, template *x509.Certificate) (*tls.Certifi
 		return nil, fmt.Errorf("pki: %w", err)
 	}
 	// The key goes first: a certificate without its key would be taken for a damaged pair.
-	if err := WriteFile(a.path(name+".key"), encode("PRIVATE KEY", keyDER)); err != nil {
+	if err := a.files.write(name+".key", encode("PRIVATE KEY", keyDER)); err != nil {
 		return nil, err
 	}
-	if err := WriteFile(a.path(name+".crt"), encode("CERTIFICATE", der)); err != nil {
+	if err := a.files.write(name+".crt", encode("CERTIFICATE", der)); err != nil {
 		return nil, err
 	}
 	return a.load(name)
@@ -218,46 +224,21 @@ func (a *Authority) issue(name string, template *x509.Certificate) (*tls.Certifi
 
 // load reads a pair. The error is fs.ErrNotExist if its certificate is not there.
 func (a *Authority) load(name string) (*tls.Certificate, error) {
-	cert, err := os.ReadFile(a.path(name + ".crt"))
+	cert, err := a.files.read(name + ".crt")
 	if err != nil {
 		return nil, fmt.Errorf("pki: %w", err)
 	}
-	key, err := os.ReadFile(a.path(name + ".key"))
+	key, err := a.files.read(name + ".key")
 	if err != nil {
-		return nil, fmt.Errorf("pki: %s has no key beside it: %v", a.path(name+".crt"), err)
+		return nil, fmt.Errorf("pki: %s has no key beside it: %v", a.files.place(name+".crt"), err)
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		return nil, fmt.Errorf("pki: %s and its key: %w", a.path(name+".crt"), err)
+		return nil, fmt.Errorf("pki: %s and its key: %w", a.files.place(name+".crt"), err)
 	}
 	return &pair, nil
 }
 
-func (a *Authority) path(file string) string { return filepath.Join(a.dir, file) }
-
 func encode(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
-}
-
-// WriteFile replaces a file as a whole, readable by its owner alone.
-func WriteFile(path string, data []byte) error {
-	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // made with mode 0600
-	if err != nil {
-		return fmt.Errorf("pki: %w", err)
-	}
-	defer os.Remove(temp.Name())
-	_, err = temp.Write(data)
-	if err == nil {
-		err = temp.Sync()
-	}
-	if closed := temp.Close(); err == nil {
-		err = closed
-	}
-	if err == nil {
-		err = os.Rename(temp.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("pki: %w", err)
-	}
-	return nil
 }

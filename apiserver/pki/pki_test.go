@@ -191,3 +191,26 @@ func TestClientCertificateFollowsItsUser(t *testing.T) {
 		t.Error("the certificate of a user in other groups was kept")
 	}
 }
+
+// TestInMemory has the authority give the same answers as one in a directory: what it once made is
+// what it gives the next time.
+func TestInMemory(t *testing.T) {
+	a, err := pki.InMemory(func() time.Time { return start })
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, key, err := a.Client("admin", "admin", "system:masters")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tls.X509KeyPair(first, key); err != nil {
+		t.Errorf("the client's certificate and key: %v", err)
+	}
+	again, _, err := a.Client("admin", "admin", "system:masters")
+	if err != nil || string(again) != string(first) {
+		t.Errorf("asked again, the authority made another certificate (error %v)", err)
+	}
+	if _, err := a.ServerConfig("localhost"); err != nil {
+		t.Errorf("server: %v", err)
+	}
+}
