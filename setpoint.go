@@ -14,6 +14,7 @@ package setpoint
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -42,7 +43,8 @@ import (
 // and without a node, that runs all controllers.
 type Options struct {
 	// DataDir keeps the objects, the keys and the node's state; it is made if need be. Only one
-	// process at a time can use it. Empty keeps everything in memory.
+	// process at a time can use it. Empty keeps everything in memory, except what a node writes for
+	// its workloads, which then is in a temporary folder.
 	DataDir string
 	// Listen is the address to serve HTTPS on, "127.0.0.1:6443"; port 0 chooses one. Empty opens no
 	// port: there are in-process clients only.
@@ -55,6 +57,8 @@ type Options struct {
 	Controllers []string
 	// ServiceCIDR is where services get their addresses; the zero value is 10.0.0.0/24.
 	ServiceCIDR netip.Prefix
+	// Kinds are served beside the built-in ones, and in place of those of the same name.
+	Kinds []*kinds.Kind
 	// Node, if not nil, runs a node in the same process.
 	Node *NodeOptions
 	// Clock and Rand are for tests; nil is the machine's.
@@ -101,22 +105,20 @@ func (c *ControlPlane) open() (err error) {
 	if c.loops, err = chosen(c.opts.Controllers); err != nil {
 		return err
 	}
-	dir := c.opts.DataDir
-	if dir == "" {
-		if dir, err = os.MkdirTemp("", "setpoint-"); err != nil {
+	if c.authority, err = c.openAuthority(); err != nil {
+		return err
+	}
+	if c.opts.DataDir == "" && c.opts.Node != nil && c.opts.Node.StateDir == "" {
+		if c.scratch, err = os.MkdirTemp("", "setpoint-"); err != nil {
 			return err
 		}
-		c.scratch = dir
-	}
-	if c.authority, err = pki.Open(filepath.Join(dir, "pki"), c.opts.Clock.Now); err != nil {
-		return err
 	}
 	if c.store, err = c.openStore(); err != nil {
 		return err
 	}
 	c.server, err = apiserver.New(apiserver.Options{
 		Store:       c.store,
-		Kinds:       kinds.NewRegistry(builtin.Set()),
+		Kinds:       kinds.NewRegistry(kinds.NewSet(append(builtin.All(), c.opts.Kinds...)...)),
 		Clock:       c.opts.Clock,
 		Rand:        c.opts.Rand,
 		Log:         c.opts.Log,
@@ -129,6 +131,13 @@ func (c *ControlPlane) open() (err error) {
 		return fmt.Errorf("listen address %q: %w", c.opts.Listen, err)
 	}
 	return nil
+}
+
+func (c *ControlPlane) openAuthority() (*pki.Authority, error) {
+	if c.opts.DataDir == "" {
+		return pki.InMemory(c.opts.Clock.Now)
+	}
+	return pki.Open(filepath.Join(c.opts.DataDir, "pki"), c.opts.Clock.Now)
 }
 
 func (c *ControlPlane) openStore() (store.Store, error) {
@@ -145,9 +154,12 @@ func (c *ControlPlane) Start(ctx context.Context) error {
 	if err := c.server.Bootstrap(ctx); err != nil {
 		return fmt.Errorf("first objects: %w", err)
 	}
-	conf, err := c.authority.ServerConfig(c.hosts()...)
-	if err != nil {
-		return err
+	var conf *tls.Config
+	if c.listener != nil {
+		var err error
+		if conf, err = c.authority.ServerConfig(c.hosts()...); err != nil {
+			return err
+		}
 	}
 	// The server outlives its users, so that what they write while they stop arrives.
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
