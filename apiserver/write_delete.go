@@ -1,5 +1,7 @@
 package apiserver
 
+//lint:file-ignore SA1019 orphanDependents is deprecated, and older clients still send it
+
 import (
 	"errors"
 	"fmt"

@@ -43,6 +43,9 @@ func (s *Server) update(w http.ResponseWriter, r *request) error {
 			if err := t.checkUID(obj, live); err != nil {
 				return nil, err
 			}
+			if err := t.checkNamesRevision(obj, live); err != nil {
+				return nil, err
+			}
 			t.dedupOwners(obj)
 			t.setDefaults(obj)
 			t.own(live, obj)
@@ -82,6 +85,7 @@ func (t *write) checkUID(obj, live kinds.Object) error {
 	if said == "" || said == is {
 		return nil
 	}
+	//lint:ignore ST1005 the text is what clients of Kubernetes know
 	return apierrors.NewConflict(t.kind.GroupResource(), t.name, fmt.Errorf(
 		"Precondition failed: UID in precondition: %s, UID in object meta: %s", said, is))
 }

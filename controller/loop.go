@@ -224,7 +224,8 @@ func (l *loop) conclude(key request, priority int, result reconcile.Result, err 
 		l.queue.AddWith(workqueue.AddOptions{
 			After: result.RequeueAfter, Priority: priority, Reason: workqueue.Reason{Event: "asked to look again"},
 		}, key)
-	case result.Requeue: //nolint:staticcheck // deprecated upstream, and still sent by operators
+	//lint:ignore SA1019 deprecated upstream, and still sent by operators
+	case result.Requeue:
 		l.queue.AddWith(workqueue.AddOptions{RateLimited: true, Priority: priority}, key)
 	default:
 		l.queue.Forget(key)

@@ -83,7 +83,8 @@ func (m *loopMetrics) observe(took time.Duration, result reconcile.Result, err e
 		}
 	case result.RequeueAfter > 0:
 		m.after.Inc()
-	case result.Requeue: //nolint:staticcheck // deprecated upstream, and still sent by operators
+	//lint:ignore SA1019 deprecated upstream, and still sent by operators
+	case result.Requeue:
 		m.again.Inc()
 	default:
 		m.success.Inc()

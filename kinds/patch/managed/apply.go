@@ -124,12 +124,12 @@ func (a *application) run(force bool) (*typed.TypedValue, fieldpath.ManagedField
 		version := fieldpath.APIVersion(e.apiVersion)
 		managers[key(e.id)] = fieldpath.NewVersionedSet(fields, version, e.operation == opApply)
 	}
-	updater := merge.Updater{
+	builder := merge.UpdaterBuilder{
 		Converter:    sameForm{},
 		IgnoreFilter: map[fieldpath.APIVersion]fieldpath.Filter{fieldpath.APIVersion(a.w.APIVersion): ignoring(a.w.Ignored)},
 	}
 	version := fieldpath.APIVersion(a.w.APIVersion)
-	return updater.Apply(a.liveTyped, a.configTyped, version, managers, key(a.w.id(opApply)), force)
+	return builder.BuildUpdater().Apply(a.liveTyped, a.configTyped, version, managers, key(a.w.id(opApply)), force)
 }
 
 // result makes the object and its managedFields of what came out.
