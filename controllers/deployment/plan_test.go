@@ -66,7 +66,11 @@ func (w *world) pass(pods ...*corev1.Pod) bool {
 		w.sets = append(w.sets, set)
 	}
 	for _, c := range act.Update {
-		w.sets[slices.Index(w.sets, c.From)] = c.To.DeepCopy()
+		set := c.To.DeepCopy()
+		if *set.Spec.Replicas != *c.From.Spec.Replicas {
+			set.Generation++
+		}
+		w.sets[slices.Index(w.sets, c.From)] = set
 	}
 	for _, set := range act.Remove {
 		w.sets = slices.DeleteFunc(w.sets, func(s *appsv1.ReplicaSet) bool { return s == set })
@@ -207,6 +211,45 @@ func TestRollingUpdateKeepsItsBounds(t *testing.T) {
 			}
 		}
 		w.run(t)
+	}
+}
+
+// TestFlippedTemplateKeepsItsFloor changes the template to and fro in the middle of rollouts, with
+// sets whose status tells what was before they acted, as a set's controller writes it, and late.
+func TestFlippedTemplateKeepsItsFloor(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for range 200 {
+		replicas, unavailable := int32(2+random.IntN(5)), int32(random.IntN(2))
+		w := newWorld(replicas, fmt.Sprint(1-unavailable+int32(random.IntN(2))), fmt.Sprint(unavailable))
+		w.run(t)
+		pods := map[types.UID]int32{w.sets[0].UID: replicas} // available in truth
+		for step := range 150 {
+			if random.IntN(8) == 0 {
+				w.setImage(fmt.Sprint("v", 1+random.IntN(3)))
+			}
+			w.pass()
+			for i, set := range w.sets {
+				switch random.IntN(3) {
+				case 0: // the controller counts, acts, and tells what it counted
+					w.serve(i, 0)
+					w.sets[i].Status.AvailableReplicas = pods[set.UID]
+					pods[set.UID] = min(pods[set.UID], *set.Spec.Replicas)
+				case 1: // one more of its pods becomes available, if it made one
+					made := set.Status.ObservedGeneration == set.Generation
+					if made && pods[set.UID] < *set.Spec.Replicas {
+						pods[set.UID]++
+					}
+				}
+			}
+			var total int32
+			for _, n := range pods {
+				total += n
+			}
+			if floor := replicas - unavailable; total < floor {
+				t.Fatalf("step %d: %d pods of %d are available, %d may be missing (%s)",
+					step, total, replicas, unavailable, w.sizes())
+			}
+		}
 	}
 }
 

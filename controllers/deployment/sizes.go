@@ -59,25 +59,29 @@ func newReplicas(r *rollout) int32 {
 
 // shrinkOld takes pods from old sets, without ever counting on a pod that is not available, and
 // says whether it did. Unhealthy pods of old sets go first: they serve nobody, and would hold up
-// the rollout for ever.
+// the rollout for ever. It waits until every set's controller has seen the size it was last given:
+// when a template is changed to and fro, a status from before may count pods that are going.
 func (r *rollout) shrinkOld() bool {
+	if slices.ContainsFunc(active(r.all()), unseen) {
+		return false
+	}
 	_, unavailable := bounds(r.deployment)
 	floor := r.want() - unavailable
-	newUnavailable := *r.current.Spec.Replicas - r.current.Status.AvailableReplicas
+	newUnavailable := *r.current.Spec.Replicas - available(r.current)
 	spare := declared(r.all()) - floor - newUnavailable
 	if declared(r.old) == 0 || spare <= 0 {
 		return false
 	}
 	shrunk := false
 	for _, set := range active(r.old) {
-		sick := *set.Spec.Replicas - set.Status.AvailableReplicas
+		sick := *set.Spec.Replicas - available(set)
 		if drop := min(spare, sick); drop > 0 {
 			r.resize(set, *set.Spec.Replicas-drop)
 			spare -= drop
 			shrunk = true
 		}
 	}
-	surplus := sum(r.all(), func(s *appsv1.ReplicaSet) int32 { return s.Status.AvailableReplicas }) - floor
+	surplus := sum(r.all(), available) - floor
 	for _, set := range active(r.old) {
 		if drop := min(surplus, *set.Spec.Replicas); drop > 0 {
 			r.resize(set, *set.Spec.Replicas-drop)
@@ -144,7 +148,7 @@ func (r *rollout) saturated() bool {
 	}
 	noted, ok := count(r.current, desiredAnnotation)
 	return ok && noted == r.want() && *r.current.Spec.Replicas == r.want() &&
-		r.current.Status.AvailableReplicas == r.want()
+		available(r.current) == r.want() && !unseen(r.current)
 }
 
 func (r *rollout) scaleProportionally() {
@@ -220,6 +224,17 @@ func active(sets []*appsv1.ReplicaSet) []*appsv1.ReplicaSet {
 		}
 	}
 	return result
+}
+
+// available is how many of the set's pods can be counted on: those beyond its size are going,
+// though the status may still tell of them.
+func available(set *appsv1.ReplicaSet) int32 {
+	return min(set.Status.AvailableReplicas, *set.Spec.Replicas)
+}
+
+// unseen reports whether the set's controller has yet to act on its newest size.
+func unseen(set *appsv1.ReplicaSet) bool {
+	return set.Status.ObservedGeneration < set.Generation
 }
 
 func declared(sets []*appsv1.ReplicaSet) int32 {
