@@ -56,16 +56,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if wait := r.waiting.remaining(req.NamespacedName, pod.UID, r.clock.Now()); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
+	// It waits from before the decision, so that a change that comes during it wakes it.
+	r.waiting.enter(req.NamespacedName, pod.UID, r.clock.Now())
 	d := r.ledger.place(pod, r.namespaceLabels(ctx))
 	if d.node == "" {
-		r.waiting.enter(req.NamespacedName, pod.UID, r.clock.Now())
-		return reconcile.Result{}, r.refuse(ctx, pod, d.message())
-	}
-	if err := r.bind(ctx, pod, d.node); err != nil {
-		return reconcile.Result{}, err
+		return reconcile.Result{RequeueAfter: lookAgain}, r.refuse(ctx, pod, d.message())
 	}
 	r.waiting.leave(req.NamespacedName)
-	return reconcile.Result{}, nil
+	return reconcile.Result{}, r.bind(ctx, pod, d.node)
 }
 
 func (r *Reconciler) needsPlace(pod *corev1.Pod) bool {

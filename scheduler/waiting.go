@@ -16,6 +16,10 @@ const (
 	waitMax   = 10 * time.Second
 )
 
+// lookAgain is when a pod that was refused is looked at though nothing seems to have changed. Events
+// wake it long before; this is for what no event tells.
+const lookAgain = 5 * time.Minute
+
 // waiting holds the pods that were refused.
 type waiting struct {
 	mu   sync.Mutex // guards pods

@@ -21,6 +21,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -53,13 +54,14 @@ type machine struct {
 	t      *testing.T
 	dir    string
 	listen string
+	run    string // the command of the control plane: "up" or "server"
 	up     *exec.Cmd
 	client client.WithWatch
 }
 
-func newMachine(t *testing.T) *machine {
+func newMachine(t *testing.T, run string) *machine {
 	t.Helper()
-	m := &machine{t: t, dir: t.TempDir(), listen: "127.0.0.1:" + strconv.Itoa(freePort(t))}
+	m := &machine{t: t, dir: t.TempDir(), listen: "127.0.0.1:" + strconv.Itoa(freePort(t)), run: run}
 	if err := os.Symlink(mustExecutable(t), filepath.Join(m.dir, "setpoint")); err != nil {
 		t.Fatal(err)
 	}
@@ -81,9 +83,8 @@ func (m *machine) start() {
 		m.t.Fatal(err)
 	}
 	defer log.Close()
-	m.up = exec.Command(mustExecutable(m.t), "up", "--data-dir", filepath.Join(m.dir, "data"),
+	m.up = m.command(m.run, "--data-dir", filepath.Join(m.dir, "data"),
 		"--listen", m.listen, "--kubeconfig", m.kubeconfig())
-	m.up.Env = append(os.Environ(), asProgram+"=1", "PATH="+m.dir+":"+os.Getenv("PATH"))
 	m.up.Stdout, m.up.Stderr = w, log
 	if err := m.up.Start(); err != nil {
 		m.t.Fatal(err)
@@ -102,6 +103,13 @@ func (m *machine) start() {
 	if err != nil {
 		m.t.Fatal(err)
 	}
+}
+
+// command is the program with arguments, not yet started.
+func (m *machine) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(mustExecutable(m.t), args...)
+	cmd.Env = append(os.Environ(), asProgram+"=1", "PATH="+m.dir+":"+os.Getenv("PATH"))
+	return cmd
 }
 
 // firstLine reads until a line has the word in it.
@@ -148,6 +156,10 @@ func (m *machine) end() {
 	}
 	if m.t.Failed() {
 		m.t.Logf("the end of the log of setpoint up:\n%s", m.tail())
+	}
+	// Workloads outlive the control plane; those of a test that failed must not outlive the test.
+	for _, pid := range m.processes("__shim") {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 }
 
@@ -245,7 +257,7 @@ func (m *machine) processOf(pod *corev1.Pod) int {
 // TestMainJob is what the whole thing is for, with real processes: declare a service, and it runs,
 // heals, rolls out, survives the control plane's death in the middle of that, and goes.
 func TestMainJob(t *testing.T) {
-	m := newMachine(t)
+	m := newMachine(t, "up")
 	ctx := t.Context()
 
 	m.apply(ctx)
@@ -305,7 +317,7 @@ func TestMainJob(t *testing.T) {
 		if n := len(withGreeting(done, "third")); n != 3 {
 			t.Errorf("%d processes are of the new template, want 3", n)
 		}
-		if got := len(echoes(t, m.dir)); got != 3 {
+		if got := len(m.processes("echo")); got != 3 {
 			t.Errorf("%d processes run, want the 3 that are declared", got)
 		}
 	}))
@@ -322,15 +334,63 @@ func TestMainJob(t *testing.T) {
 		var sets appsv1.ReplicaSetList
 		until(m, "no replica set is left", &sets, func(l *appsv1.ReplicaSetList) bool { return len(l.Items) == 0 },
 			client.InNamespace("default"))
-		if left := echoes(t, m.dir); len(left) > 0 {
+		if left := m.processes("echo"); len(left) > 0 {
 			t.Errorf("processes are left: %v", left)
 		}
 	}))
 }
 
+// TestServerAndNodeApart runs the two in processes of their own: the node finds the server, and the
+// server asks the node for a log over the connection that the node has opened.
+func TestServerAndNodeApart(t *testing.T) {
+	m := newMachine(t, "server")
+	node := m.command("node", "--kubeconfig", m.kubeconfig(), "--data-dir", filepath.Join(m.dir, "node"), "--node-name", "far")
+	var said bytes.Buffer
+	node.Stderr = &said
+	if err := node.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = node.Process.Signal(syscall.SIGTERM)
+		if err := node.Wait(); err != nil || t.Failed() {
+			t.Errorf("setpoint node ended with %v:\n%s", err, said.String())
+		}
+	}()
+	m.apply(t.Context())
+	pods := m.settled("three processes answer")
+	if got := pods[0].Spec.NodeName; got != "far" {
+		t.Errorf("the pod is on node %q, want far", got)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", m.kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	web, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := web.Get(config.Host + "/api/v1/namespaces/default/pods/" + pods[0].Name + "/log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	log, err := io.ReadAll(resp.Body)
+	if want := pods[0].Name + ": listening on " + pods[0].Status.PodIP + ":8080\n"; err != nil || string(log) != want {
+		t.Errorf("the log is %q (%v), want %q", log, err, want)
+	}
+	for _, obj := range []client.Object{&appsv1.Deployment{}, &corev1.Service{}} {
+		obj.SetNamespace("default")
+		obj.SetName("web")
+		if err := m.client.Delete(t.Context(), obj); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.pods("no pod is left", func(pods []corev1.Pod) bool { return len(pods) == 0 })
+}
+
 // TestNamespaceGoesWithEverythingInIt deletes a namespace with 500 objects.
 func TestNamespaceGoesWithEverythingInIt(t *testing.T) {
-	m := newMachine(t)
+	m := newMachine(t, "up")
 	ctx := t.Context()
 	ns := &corev1.Namespace{}
 	ns.Name = "full"
@@ -421,19 +481,22 @@ func ready(pod *corev1.Pod) bool {
 	return false
 }
 
-// echoes returns the ids of the example's processes that were started from a folder.
-func echoes(t *testing.T, dir string) (pids []string) {
-	t.Helper()
+// processes returns the ids of the processes that were started from the machine's folder with a
+// first argument: "echo" for the example's, "__shim" for the keepers of all.
+func (m *machine) processes(argument string) (pids []int) {
+	m.t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
-		t.Fatal(err)
+		m.t.Fatal(err)
 	}
 	for _, proc := range dirs {
 		cmdline, _ := os.ReadFile(filepath.Join(proc, "cmdline"))
 		environ, _ := os.ReadFile(filepath.Join(proc, "environ"))
 		args := strings.Split(string(cmdline), "\x00")
-		if len(args) > 1 && args[1] == "echo" && bytes.Contains(environ, []byte(dir)) {
-			pids = append(pids, filepath.Base(proc))
+		if len(args) > 1 && args[1] == argument && bytes.Contains(append(cmdline, environ...), []byte(m.dir)) {
+			if pid, err := strconv.Atoi(filepath.Base(proc)); err == nil {
+				pids = append(pids, pid)
+			}
 		}
 	}
 	return pids

@@ -43,7 +43,8 @@ Kubernetes client works on it; it needs no cluster, no etcd and no container run
   setpoint demo                     see what that is for, in a minute, without kubectl`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
+		Args:          cobra.NoArgs, // and so an unknown command is an error
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(newUp(), newServer(), newNode(), newDemo(), newEcho(), newVersion())
 	return root

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// TestWrongUseIsExplained has each message name what is wrong and what would be right.
+func TestWrongUseIsExplained(t *testing.T) {
+	for line, want := range map[string]string{
+		"frobnicate":                                  `unknown command "frobnicate"`,
+		"up extra":                                    `unknown command "extra" for "setpoint up"`,
+		"up --nosuch":                                 "unknown flag: --nosuch",
+		"up --listen nope":                            `listen address "nope": listen tcp: address nope: missing port`,
+		"up --log-level loud":                         "want debug, info, warn or error",
+		"up --log-format xml":                         "want text or json",
+		"up --controllers web":                        `there is no "web"; there are all, none, deployment`,
+		"up --node-name A_B":                          `--node-name "A_B"`,
+		"up --node-labels a/b/c=d":                    "--node-labels a/b/c=d",
+		"server --service-account-issuer x":           "want a URL that begins with https://",
+		"server --service-cluster-ip-range 10.0.0":    "want an IPv4 network",
+		"server --service-cluster-ip-range fd00::/64": "want an IPv4 network",
+		"node":                      "--kubeconfig: want the file that the server wrote",
+		"node --kubeconfig /nosuch": `--kubeconfig "/nosuch"`,
+	} {
+		t.Run(line, func(t *testing.T) {
+			root := newRoot()
+			args := strings.Fields(line)
+			if args[0] == "up" || args[0] == "server" {
+				args = append(args, "--data-dir", t.TempDir())
+			}
+			root.SetArgs(args)
+			root.SetOut(&bytes.Buffer{})
+			root.SetErr(&bytes.Buffer{})
+			err := root.ExecuteContext(t.Context())
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("error %v, want one with %q", err, want)
+			}
+		})
+	}
+}
