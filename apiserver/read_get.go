@@ -14,13 +14,25 @@ import (
 )
 
 // get answers with one object. A resourceVersion in the query asks for an answer at least so new,
-// which every answer is, unless the revision has not happened yet.
+// which every answer is, unless the revision has not happened yet; with resourceVersionMatch=Exact it
+// asks for the object as it was.
 func (s *Server) get(w http.ResponseWriter, r *request) error {
-	atLeast, err := parseRevision(r.query.Get("resourceVersion"))
+	revision, err := parseRevision(r.query.Get("resourceVersion"))
 	if err != nil {
 		return err
 	}
-	snap, err := s.snapshot(r, atLeast)
+	read := s.snapshot
+	switch match := r.query.Get("resourceVersionMatch"); {
+	case match == "" || match == string(metav1.ResourceVersionMatchNotOlderThan):
+	case match == string(metav1.ResourceVersionMatchExact) && revision > 0:
+		read = s.snapshotAt
+	case match == string(metav1.ResourceVersionMatchExact):
+		return apierrors.NewBadRequest("resourceVersionMatch=Exact needs a resourceVersion that is not 0")
+	default:
+		return apierrors.NewBadRequest(fmt.Sprintf(
+			"resourceVersionMatch is %q, it may be Exact or NotOlderThan", match))
+	}
+	snap, err := read(r, revision)
 	if err != nil {
 		return err
 	}
@@ -39,6 +51,20 @@ func (s *Server) snapshot(r *request, atLeast store.Revision) (store.Snapshot, e
 	}
 	if snap.Revision() < atLeast {
 		return nil, errTooLarge(atLeast, snap.Revision())
+	}
+	return snap, nil
+}
+
+// snapshotAt returns the state as of a revision.
+func (s *Server) snapshotAt(r *request, at store.Revision) (store.Snapshot, error) {
+	snap, err := s.store.SnapshotAt(r.http.Context(), at)
+	switch {
+	case errors.Is(err, store.ErrFuture):
+		return nil, errTooLarge(at, s.store.Revision())
+	case errors.Is(err, store.ErrCompacted):
+		return nil, errExpired(at, s.store.Compacted())
+	case err != nil:
+		return nil, storeError(err)
 	}
 	return snap, nil
 }

@@ -30,6 +30,16 @@ type watching struct {
 
 func (s *site) watch(path string, header ...string) *watching {
 	s.t.Helper()
+	w, refusal := s.tryWatch(path, header...)
+	if w == nil {
+		s.t.Fatalf("watch: %d %s", refusal.code, refusal.text)
+	}
+	return w
+}
+
+// tryWatch is watch for what may be refused.
+func (s *site) tryWatch(path string, header ...string) (*watching, *reply) {
+	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
 	req, _ := http.NewRequestWithContext(ctx, "GET", "http://setpoint"+path, nil)
 	for i := 0; i < len(header); i += 2 {
@@ -40,8 +50,12 @@ func (s *site) watch(path string, header ...string) *watching {
 		s.t.Fatal(err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(resp.Body)
-		s.t.Fatalf("watch: %d %s", resp.StatusCode, text)
+		defer cancel()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		return nil, &reply{resp.StatusCode, resp.Header, string(text)}
 	}
 	w := &watching{t: s.t, resp: resp, frames: make(chan string, 1000), cancel: cancel}
 	go func() {
@@ -50,7 +64,7 @@ func (s *site) watch(path string, header ...string) *watching {
 			w.frames <- lines.Text()
 		}
 	}()
-	return w
+	return w, nil
 }
 
 // seen returns the frames that have come when nothing moves any more, as "TYPE name@revision".
