@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -84,6 +85,17 @@ func (t *write) dedupOwners(obj kinds.Object) {
 			"and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: " +
 			strings.Join(duplicates, ", "))
 	}
+}
+
+// checkNamesRevision refuses an update that might be about any state, where the kind has it so.
+func (t *write) checkNamesRevision(obj, live kinds.Object) error {
+	text := tree.Str(obj, "metadata", "resourceVersion")
+	if live == nil || !t.kind.UpdateNamesRevision || text != "" && text != "0" {
+		return nil
+	}
+	// Upstream names the resource here, and not the kind.
+	return apierrors.NewInvalid(schema.GroupKind{Group: t.kind.Group, Kind: t.kind.Resource}, t.name,
+		field.ErrorList{field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update")})
 }
 
 // checkRevision refuses a write that is about an older state than the stored one. No revision, and

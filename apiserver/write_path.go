@@ -178,6 +178,7 @@ func (t *write) env(snap store.Snapshot) *kinds.Env {
 	return &kinds.Env{
 		Context:      t.ctx,
 		Now:          t.now,
+		User:         kinds.User(*t.user),
 		Get:          t.reader(snap),
 		AllocateIP:   t.allocateIP,
 		AllocatePort: t.allocatePort,

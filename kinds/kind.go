@@ -51,6 +51,8 @@ type Kind struct {
 	Storage *Storage
 	// CreateOnUpdate says that a PUT of a name that does not exist creates it.
 	CreateOnUpdate bool
+	// UpdateNamesRevision says that a PUT must give the resourceVersion of what it replaces.
+	UpdateNamesRevision bool
 	// ReturnDeleted says that DELETE answers with the object and not with a Status.
 	ReturnDeleted bool
 	// DefaultPropagation is what DELETE does with dependents when not told: "Background" or "Orphan".
@@ -86,6 +88,8 @@ func (k *Kind) GroupResource() schema.GroupResource {
 type Env struct {
 	Context context.Context
 	Now     time.Time
+	// User is who asks.
+	User User
 	// Get reads another object, or nil if there is none. What it returns is read-only.
 	Get func(group, resource, namespace, name string) Object
 	// AllocateIP reserves a service address ("" asks for any) for the object that is being written
@@ -93,6 +97,13 @@ type Env struct {
 	AllocateIP func(ip string) (string, error)
 	// AllocatePort does the same for a node port; zero asks for any.
 	AllocatePort func(port int64) (int64, error)
+}
+
+// User is somebody as the server knows him, for kinds whose objects say who made them.
+type User struct {
+	Name, UID string
+	Groups    []string
+	Extra     map[string][]string
 }
 
 // Strategy is where a kind behaves as its schema cannot say. Any hook may be nil.

@@ -9,6 +9,8 @@
 package builtin
 
 import (
+	"slices"
+
 	"github.com/setpoint-dev/setpoint/kinds"
 	"github.com/setpoint-dev/setpoint/kinds/builtin/pod"
 )
@@ -16,13 +18,13 @@ import (
 // All makes the records, in discovery's order. Nothing is made before the first call, which compiles
 // their schemas in a few milliseconds; later ones cost next to nothing.
 func All() []*kinds.Kind {
-	return []*kinds.Kind{
+	return slices.Concat([]*kinds.Kind{
 		configMap(), event(), namespace(), node(), pod.Kind(), secret(), serviceAccount(), service(),
 		controllerRevision(), deployment(), replicaSet(),
 		newEvent(),
 		lease(),
 		endpointSlice(),
-	}
+	}, clusterKinds())
 }
 
 // Set makes the set of all records.

@@ -39,9 +39,6 @@ func TestRecordsAreWhole(t *testing.T) {
 			}
 		}
 	}
-	if len(seen) != 14 {
-		t.Errorf("there are %d records", len(seen))
-	}
 }
 
 // TestHooksBearNothing runs every rule over objects that say nothing, or nothing right: what has passed

@@ -133,13 +133,30 @@ func (a At) Strings(name string) []string { return tree.Strings(a.Map, name) }
 func (a At) StringMap(name string) map[string]string { return tree.StringMap(a.Map, name) }
 
 // Errors is a list of what is wrong, in the order in which it was found. The zero value is ready.
-type Errors struct{ list field.ErrorList }
+type Errors struct {
+	list  field.ErrorList
+	later *Errors
+}
 
 // List returns what was added, nil if nothing was.
-func (e *Errors) List() field.ErrorList { return e.list }
+func (e *Errors) List() field.ErrorList {
+	if e.later == nil {
+		return e.list
+	}
+	return append(e.list[:len(e.list):len(e.list)], e.later.List()...)
+}
 
 // OK says that nothing has been added.
-func (e *Errors) OK() bool { return len(e.list) == 0 }
+func (e *Errors) OK() bool { return len(e.list) == 0 && (e.later == nil || e.later.OK()) }
+
+// Later returns a list whose errors come behind all of this one's. Kubernetes has some rules in its
+// types' declarations and applies them after those that it has in code.
+func (e *Errors) Later() *Errors {
+	if e.later == nil {
+		e.later = &Errors{}
+	}
+	return e.later
+}
 
 // Add adds errors made elsewhere; nil ones are left out.
 func (e *Errors) Add(errs ...*field.Error) {

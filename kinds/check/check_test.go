@@ -87,6 +87,21 @@ func TestRules(t *testing.T) {
 	}
 }
 
+func TestLaterErrorsComeLast(t *testing.T) {
+	var e check.Errors
+	if e.Later(); !e.OK() || e.List() != nil {
+		t.Error("an empty list has errors")
+	}
+	e.Later().Required(check.NewPath("b"), "")
+	if e.OK() {
+		t.Error("errors that come later are none")
+	}
+	e.Required(check.NewPath("a"), "")
+	if got := e.List(); len(got) != 2 || got[0].Field != "a" || got[1].Field != "b" {
+		t.Errorf("got %v", got)
+	}
+}
+
 func TestRightObjectsCostNothing(t *testing.T) {
 	spec := check.Root(map[string]any{"spec": map[string]any{"name": "a", "port": int64(80)}}).Child("spec")
 	allocs := testing.AllocsPerRun(100, func() {
