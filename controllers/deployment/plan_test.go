@@ -339,6 +339,23 @@ func TestPausedDeploymentScalesButDoesNotRoll(t *testing.T) {
 	}
 }
 
+func TestPausedDeploymentWithoutSetsRests(t *testing.T) {
+	w := newWorld(3, "1", "0")
+	w.run(t)
+	w.d.Spec.Paused = true
+	w.d.Generation++
+	w.sets = nil // somebody deleted it
+	w.run(t)
+	if got, want := w.d.Status.ObservedGeneration, w.d.Generation; got != want {
+		t.Errorf("status.observedGeneration = %d, want %d", got, want)
+	}
+	w.d.Spec.Paused = false
+	w.run(t)
+	if got, want := w.sizes(), "v1:3"; got != want {
+		t.Errorf("after the pause: sets %q, want %q", got, want)
+	}
+}
+
 func TestB075_TerminatingPodsAreReportedAndNotCounted(t *testing.T) {
 	w := newWorld(4, "1", "1")
 	w.run(t)

@@ -112,6 +112,9 @@ func (r *rollout) scale() {
 		r.resize(only, r.want())
 		return
 	}
+	if len(r.all()) == 0 {
+		return // paused before its first set, or after its last was deleted
+	}
 	if r.saturated() {
 		for _, set := range active(r.old) {
 			r.resize(set, 0)
