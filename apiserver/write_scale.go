@@ -6,6 +6,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -160,6 +161,9 @@ func selectorText(v any) string {
 	case string:
 		return v
 	case map[string]any:
+		if v["matchLabels"] == nil && v["matchExpressions"] == nil {
+			return labels.SelectorFromSet(tree.StringMap(map[string]any{"labels": v}, "labels")).String()
+		}
 		sel := &metav1.LabelSelector{MatchLabels: tree.StringMap(v, "matchLabels")}
 		for _, e := range tree.Maps(v, "matchExpressions") {
 			sel.MatchExpressions = append(sel.MatchExpressions, metav1.LabelSelectorRequirement{

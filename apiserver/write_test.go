@@ -208,6 +208,10 @@ func TestUpdate_Concurrency(t *testing.T) {
 	a.want(409, "PUT "+cms+"/a", "", `{"metadata":{"name":"a","uid":"other"}}`)
 	a.want(404, "PUT "+cms+"/none", "", `{"metadata":{"name":"none"}}`)
 	a.want(201, "PUT /apis/coordination.k8s.io/v1/namespaces/default/leases/l", "", `{"metadata":{"name":"l"},"spec":{"holderIdentity":"h"}}`)
+	blind := a.want(422, "PUT /apis/coordination.k8s.io/v1/namespaces/default/leases/l", "", `{"metadata":{"name":"l"},"spec":{"holderIdentity":"i"}}`)
+	if !strings.Contains(blind.text, `leases.coordination.k8s.io \"l\" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update`) {
+		t.Errorf("got %s", blind.text)
+	}
 }
 
 func TestScale(t *testing.T) {

@@ -49,6 +49,22 @@ type Kind struct {
 	Verbs []string
 	// Storage, if not nil, says that the objects are kept under another kind and in its form.
 	Storage *Storage
+	// Form, if not nil, says that stored bytes may be of another form of the same kind: of another
+	// version, or from before the definition changed.
+	Form *Form
+	// ListKind is the kind of a list of such objects; "" is Kind and "List".
+	ListKind string
+	// Declared says that clients know the kind by its JSON alone: a body must name its apiVersion and
+	// kind, and there is neither a protobuf form nor a strategic merge patch.
+	Declared bool
+	// Deprecated is what every client of the kind is warned of; "" if it is not deprecated.
+	Deprecated string
+	// OpenAPI returns the definition of the kind for documents, where the schema's name does not lead
+	// to one; it may be nil.
+	OpenAPI func() map[string]any
+	// Replaced is closed when another record, or none, is in force for the kind: watches end, and
+	// clients begin anew under the next record. It is nil for kinds that never change.
+	Replaced <-chan struct{}
 	// CreateOnUpdate says that a PUT of a name that does not exist creates it.
 	CreateOnUpdate bool
 	// UpdateNamesRevision says that a PUT must give the resourceVersion of what it replaces.
@@ -145,11 +161,30 @@ type Storage struct {
 	ToStored, FromStored func(obj Object)
 }
 
+// Form tells the forms apart in which the objects of a kind were written over time.
+type Form struct {
+	// Current says whether stored bytes are the record's own form, and can be served as they are.
+	Current func(value []byte) bool
+	// Read brings stored bytes into the record's form, as a tree that is the caller's.
+	Read func(value []byte) (Object, error)
+	// Stored returns an object in the form in which it is kept, and that form's schema. It leaves the
+	// object as it is, and may return it.
+	Stored func(obj Object) (Object, *compiled.Schema)
+}
+
+// ListKindName is the kind of a list of the kind's objects.
+func (k *Kind) ListKindName() string {
+	if k.ListKind != "" {
+		return k.ListKind
+	}
+	return k.Kind + "List"
+}
+
 // Scale says where a kind keeps its replicas; paths are dotted, such as "spec.replicas".
 type Scale struct {
 	SpecReplicas   string
 	StatusReplicas string
-	// LabelSelector is the path of a string selector, or of a metav1.LabelSelector.
+	// LabelSelector is the path of a string selector, of a metav1.LabelSelector, or of labels.
 	LabelSelector string
 }
 

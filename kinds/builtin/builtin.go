@@ -24,7 +24,7 @@ func All() []*kinds.Kind {
 		newEvent(),
 		lease(),
 		endpointSlice(),
-	}, clusterKinds())
+	}, workloadKinds(), clusterKinds())
 }
 
 // Set makes the set of all records.

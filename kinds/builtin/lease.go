@@ -26,9 +26,10 @@ func lease() *kinds.Kind {
 				"spec", "holderIdentity"),
 			table.Age(),
 		},
-		CreateOnUpdate:     true,
-		DefaultPropagation: "Background",
-		Strategy:           kinds.Strategy{Validate: validateLease},
+		CreateOnUpdate:      true,
+		UpdateNamesRevision: true,
+		DefaultPropagation:  "Background",
+		Strategy:            kinds.Strategy{Validate: validateLease},
 	}
 }
 

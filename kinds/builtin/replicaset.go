@@ -128,10 +128,13 @@ func notMoreThanReplicas(e *check.Errors, status check.At, counts ...string) {
 }
 
 // templateColumns are those of kinds that make pods, for -o wide.
-func templateColumns(selector string) []kinds.Column {
+func templateColumns(selector string) []kinds.Column { return templateColumnsAt(selector, "spec") }
+
+// templateColumnsAt are the same of a template and a selector that are at a path.
+func templateColumnsAt(selector string, path ...string) []kinds.Column {
 	containers := func(name string) func(kinds.Object, time.Time) any {
 		return func(obj kinds.Object, _ time.Time) any {
-			return table.Joined(tree.List(obj, "spec", "template", "spec", "containers"), name)
+			return table.Joined(tree.List(tree.Map(obj, path...), "template", "spec", "containers"), name)
 		}
 	}
 	return table.Wide(
@@ -139,7 +142,7 @@ func templateColumns(selector string) []kinds.Column {
 		table.Column("Images", "Images referenced by each container in the template.",
 			containers("image")),
 		table.Column("Selector", selector, func(obj kinds.Object, _ time.Time) any {
-			return table.Selector(obj, "spec", "selector")
+			return table.Selector(tree.Map(obj, path...), "selector")
 		}),
 	)
 }
@@ -149,12 +152,20 @@ func templateColumns(selector string) []kinds.Column {
 func templateWarnings(obj, old kinds.Object) []string {
 	var w []string
 	if old == nil {
-		if msgs := validation.IsDNS1123Label(tree.Str(obj, "metadata", "name")); len(msgs) > 0 {
-			w = append(w,
-				fmt.Sprintf("metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: %v", msgs))
-		}
+		w = nameWarnings(obj)
 	} else if tree.Equal(tree.Get(obj, "spec", "template"), tree.Get(old, "spec", "template")) {
 		return nil
 	}
 	return append(w, pod.Warnings(check.Root(obj).Child("spec").Child("template"))...)
+}
+
+// nameWarnings tells that a name is allowed and makes bad names of pods.
+func nameWarnings(obj kinds.Object) []string {
+	msgs := validation.IsDNS1123Label(tree.Str(obj, "metadata", "name"))
+	if len(msgs) == 0 {
+		return nil
+	}
+	return []string{
+		fmt.Sprintf("metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: %v", msgs),
+	}
 }

@@ -34,6 +34,13 @@ func (e *Errors) OptionalOneOf(a At, name string, allowed ...string) {
 	}
 }
 
+// Among adds a NotSupported unless the field has one of the values; nothing, or "", is none of them.
+func (e *Errors) Among(a At, name string, allowed ...string) {
+	if v := a.Str(name); !slices.Contains(allowed, v) {
+		e.NotSupported(a.At(name), v, allowed...)
+	}
+}
+
 // NotNegative checks the integer in a field.
 func (e *Errors) NotNegative(a At, name string) {
 	if n := a.Int(name); n < 0 {
@@ -114,10 +121,13 @@ func (e *Errors) NoBacksteps(path Path, value string) {
 }
 
 // LabelSelector checks the selector in a field, if there is one.
-func (e *Errors) LabelSelector(a At, name string) {
-	if sel := LabelSelector(tree.Map(a.Map, name)); sel != nil {
+func (e *Errors) LabelSelector(a At, name string) { e.Selector(a.Child(name)) }
+
+// Selector checks a selector at its place, if there is one.
+func (e *Errors) Selector(a At) {
+	if sel := LabelSelector(a.Map); sel != nil {
 		opts := metavalidation.LabelSelectorValidationOptions{}
-		e.Add(metavalidation.ValidateLabelSelector(sel, opts, a.At(name).Field())...)
+		e.Add(metavalidation.ValidateLabelSelector(sel, opts, a.Path.Field())...)
 	}
 }
 

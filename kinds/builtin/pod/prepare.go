@@ -232,7 +232,7 @@ func QOSClass(spec map[string]any) string {
 func qosOf(resources map[string]any) string {
 	class := ""
 	for _, name := range []string{"cpu", "memory"} {
-		request, limit := quantity(tree.Get(resources, "requests", name)), quantity(tree.Get(resources, "limits", name))
+		request, limit := Quantity(tree.Get(resources, "requests", name)), Quantity(tree.Get(resources, "limits", name))
 		switch {
 		case request.IsZero() && limit.IsZero():
 			class = worse(class, "BestEffort")

@@ -70,7 +70,7 @@ func requestWithinLimit(e *check.Errors, r check.At, name string, request, limit
 		}
 		return
 	}
-	req, lim := quantity(request), quantity(limit)
+	req, lim := Quantity(request), Quantity(limit)
 	switch c := req.Cmp(lim); {
 	case c != 0 && !overcommits(name):
 		e.Invalid(path, req.String(),
@@ -114,7 +114,7 @@ func claimNames(e *check.Errors, r check.At, claims sets.Set[string]) {
 
 // amount checks that there can be so much of a resource.
 func amount(e *check.Errors, path check.Path, name string, value any) {
-	q := quantity(value)
+	q := Quantity(value)
 	CheckAmount(e, path, name, q)
 	if size, ok := strings.CutPrefix(name, hugePages); ok {
 		page, err := resource.ParseQuantity(size)
@@ -136,8 +136,8 @@ func CheckAmount(e *check.Errors, path check.Path, name string, q resource.Quant
 	}
 }
 
-// quantity reads a canonical quantity; what is none is zero, since decoding refuses it.
-func quantity(v any) resource.Quantity {
+// Quantity reads a canonical quantity; what is none is zero, since decoding refuses it.
+func Quantity(v any) resource.Quantity {
 	s, _ := v.(string)
 	q, err := resource.ParseQuantity(s)
 	if err != nil {
@@ -165,6 +165,19 @@ func podResourceName(e *check.Errors, path check.Path, name string) {
 		e.NotSupported(path, name, "cpu", hugePages, "memory")
 	}
 }
+
+// CheckContainerResourceName checks the name of a resource that a container can have.
+func CheckContainerResourceName(e *check.Errors, path check.Path, name string) {
+	containerResourceName(e, path, name)
+}
+
+// CheckResourceName checks the name of a resource of any kind. It says whether that is right.
+func CheckResourceName(e *check.Errors, path check.Path, name string) bool {
+	return resourceName(e, path, name)
+}
+
+// Overcommits says whether there may be a higher limit of a resource than what is set aside.
+func Overcommits(name string) bool { return overcommits(name) }
 
 // resourceName checks a name as such; it says whether that is right, so that one mistake is told once.
 func resourceName(e *check.Errors, path check.Path, name string) bool {
@@ -222,7 +235,7 @@ func podResources(e *check.Errors, ctx *context) {
 			if !ok {
 				continue
 			}
-			own, most := quantity(limits[name]), quantity(whole)
+			own, most := Quantity(limits[name]), Quantity(whole)
 			if own.Cmp(most) > 0 {
 				path := r.At("containers").Index(i).Key(name).Child("limits")
 				e.Invalid(path, own.String(),

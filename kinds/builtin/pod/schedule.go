@@ -24,13 +24,7 @@ func affinity(e *check.Errors, spec check.At) {
 	a := spec.Child("affinity")
 	if node := a.Child("nodeAffinity"); node.Exists() {
 		if sel := node.Child(required); sel.Exists() {
-			terms := sel.At("nodeSelectorTerms")
-			if sel.Len("nodeSelectorTerms") == 0 {
-				e.Required(terms, "must have at least one node selector term")
-			}
-			for _, term := range sel.Each("nodeSelectorTerms") {
-				nodeTerm(e, term, true)
-			}
+			CheckNodeSelector(e, sel)
 		}
 		for _, p := range node.Each(preferred) {
 			weight(e, p)
@@ -46,6 +40,16 @@ func affinity(e *check.Errors, spec check.At) {
 			weight(e, p)
 			podTerm(e, p.Child("podAffinityTerm"))
 		}
+	}
+}
+
+// CheckNodeSelector checks a selector of nodes at its place.
+func CheckNodeSelector(e *check.Errors, sel check.At) {
+	if sel.Len("nodeSelectorTerms") == 0 {
+		e.Required(sel.At("nodeSelectorTerms"), "must have at least one node selector term")
+	}
+	for _, term := range sel.Each("nodeSelectorTerms") {
+		nodeTerm(e, term, true)
 	}
 }
 

@@ -26,17 +26,22 @@ const (
 
 // CheckTemplate checks the template of a pod at a place such as spec.template.
 func CheckTemplate(e *check.Errors, template check.At) {
-	meta := template.Child("metadata")
-	// The labels are reported beside metadata and not in it: upstream's paths are so.
-	e.Add(metavalidation.ValidateLabels(meta.StringMap("labels"), template.At("labels").Field())...)
-	e.Add(apivalidation.ValidateAnnotations(meta.StringMap("annotations"), template.At("annotations").Field())...)
+	CheckTemplateMetadata(e, template)
 	spec := template.Child("spec")
-	annotations(e, check.At{Map: meta.Map, Path: template.Path}, spec)
 	checkSpec(e, spec, false)
 	if spec.Len("ephemeralContainers") > 0 {
 		e.Forbidden(spec.At("ephemeralContainers"),
 			"ephemeral containers not allowed in pod template")
 	}
+}
+
+// CheckTemplateMetadata checks the labels and annotations of a template alone.
+func CheckTemplateMetadata(e *check.Errors, template check.At) {
+	meta := template.Child("metadata")
+	// The labels are reported beside metadata and not in it: upstream's paths are so.
+	e.Add(metavalidation.ValidateLabels(meta.StringMap("labels"), template.At("labels").Field())...)
+	e.Add(apivalidation.ValidateAnnotations(meta.StringMap("annotations"), template.At("annotations").Field())...)
+	annotations(e, check.At{Map: meta.Map, Path: template.Path}, template.Child("spec"))
 }
 
 // checkSpec checks the spec of a pod, or of a template.

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/setpoint-dev/setpoint/kinds/check"
 )
@@ -94,9 +95,92 @@ func volumes(e *check.Errors, spec check.At) map[string]any {
 	return right
 }
 
-func source(e *check.Errors, v check.At) {
+func source(e *check.Errors, v check.At) { oneSource(e, v, volumeSources) }
+
+// persistentSources are the ways to get a PersistentVolume, in that order. What is in a cluster's storage
+// is named as in a pod, but for credentials.
+var persistentSources = []volumeSource{
+	{"hostPath", hostPath},
+	{"gcePersistentDisk", requires("pdName")},
+	{"awsElasticBlockStore", requires("volumeID")},
+	{"glusterfs", requires("endpoints", "path")},
+	{"flocker", nil},
+	{"nfs", nfs},
+	{"rbd", requires("monitors", "image")},
+	{"quobyte", requires("registry", "volume")},
+	{"cephfs", requires("monitors")},
+	{"iscsi", requires("targetPortal", "iqn")},
+	{"cinder", requires("volumeID")},
+	{"fc", nil},
+	{"flexVolume", requires("driver")},
+	{"azureFile", requires("secretName", "shareName")},
+	{"vsphereVolume", requires("volumePath")},
+	{"photonPersistentDisk", requires("pdID")},
+	{"portworxVolume", requires("volumeID")},
+	{"azureDisk", requires("diskName", "diskURI")},
+	{"scaleIO", requires("gateway", "system", "volumeName")},
+	{"local", localVolume},
+	{"storageos", nil},
+	{"csi", csiVolume},
+}
+
+// CheckPersistentSource checks where the spec of a PersistentVolume says that it is.
+func CheckPersistentSource(e *check.Errors, spec check.At) { oneSource(e, spec, persistentSources) }
+
+// PersistentSource returns what a PersistentVolume's spec says of where it is, by the field it says it in.
+func PersistentSource(spec map[string]any) map[string]any {
+	out := map[string]any{}
+	for _, s := range persistentSources {
+		if v := spec[s.name]; v != nil {
+			out[s.name] = v
+		}
+	}
+	return out
+}
+
+func localVolume(e *check.Errors, s check.At) {
+	if path := s.Str("path"); path == "" {
+		e.Required(s.At("path"), "")
+	} else {
+		e.NoBacksteps(s.At("path"), path)
+	}
+}
+
+// driverMax is how long the name of a CSI driver may be.
+const driverMax = 63
+
+func csiVolume(e *check.Errors, s check.At) {
+	if name := s.Str("driver"); name == "" {
+		e.Required(s.At("driver"), "")
+	} else {
+		if len(name) > driverMax {
+			e.TooLong(s.At("driver"), driverMax)
+		}
+		e.Messages(s.At("driver"), name, validation.IsDNS1123Subdomain(strings.ToLower(name)))
+	}
+	requires("volumeHandle")(e, s)
+	for _, name := range []string{
+		"controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef",
+	} {
+		ref := s.Child(name)
+		if !ref.Exists() {
+			continue
+		}
+		requires("name")(e, ref)
+		if v := ref.Str("name"); v != "" {
+			e.DNSSubdomain(ref.At("name"), v)
+		}
+		requires("namespace")(e, ref)
+		if v := ref.Str("namespace"); v != "" {
+			e.DNSLabel(ref.At("namespace"), v)
+		}
+	}
+}
+
+// oneSource checks that there is one of some sources, and that it is right.
+func oneSource(e *check.Errors, v check.At, sources []volumeSource) {
 	found := false
-	for _, s := range volumeSources {
+	for _, s := range sources {
 		at := v.Child(s.name)
 		switch {
 		case !at.Exists():
@@ -115,7 +199,7 @@ func source(e *check.Errors, v check.At) {
 }
 
 func emptyDir(e *check.Errors, s check.At) {
-	if q := quantity(s.Get("sizeLimit")); q.Sign() < 0 {
+	if q := Quantity(s.Get("sizeLimit")); q.Sign() < 0 {
 		e.Forbidden(s.At("sizeLimit"), "SizeLimit field must be a valid resource quantity")
 	}
 }

@@ -86,7 +86,7 @@ func (w *warner) fractions(c check.At) {
 	for _, resource := range []string{"memory", "ephemeral-storage"} {
 		for _, kind := range []string{"limits", "requests"} {
 			r := c.Child("resources").Child(kind)
-			if q := quantity(r.Get(resource)); q.MilliValue()%1000 != 0 {
+			if q := Quantity(r.Get(resource)); q.MilliValue()%1000 != 0 {
 				w.add(r.Path.Key(resource),
 					fmt.Sprintf("fractional byte value %q is invalid, must be an integer", q.String()))
 			}

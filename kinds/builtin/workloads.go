@@ -1,0 +1,16 @@
+package builtin
+
+import "github.com/setpoint-dev/setpoint/kinds"
+
+// workloadKinds are the kinds that make pods, or say how many, and what they need: rights, storage,
+// and bounds on what they use.
+func workloadKinds() []*kinds.Kind {
+	return []*kinds.Kind{
+		endpoints(), limitRange(), persistentVolumeClaim(), persistentVolume(), podTemplate(),
+		replicationController(), resourceQuota(),
+		daemonSet(), statefulSet(),
+		cronJob(), job(),
+		podDisruptionBudget(),
+		clusterRoleBinding(), clusterRole(), roleBinding(), role(),
+	}
+}
