@@ -144,7 +144,11 @@ func (c *ControlPlane) openStore() (store.Store, error) {
 	if c.opts.DataDir == "" {
 		return memory.New(memory.Options{Now: c.opts.Clock.Now}), nil
 	}
-	return embedded.Open(filepath.Join(c.opts.DataDir, "store"), embedded.Options{Logger: c.opts.Log})
+	s, err := embedded.Open(filepath.Join(c.opts.DataDir, "store"), embedded.Options{Logger: c.opts.Log})
+	if err != nil {
+		return nil, err // and not a nil *embedded.Store in an interface that is not nil
+	}
+	return s, nil
 }
 
 // Start runs the control plane and returns as soon as requests are served; controllers and the node

@@ -249,6 +249,21 @@ func TestRestartGoesOn(t *testing.T) {
 }
 
 // TestControllersAreChosen checks how the list is read.
+func TestOneDataFolderServesOne(t *testing.T) {
+	dir := t.TempDir()
+	first, err := setpoint.New(setpoint.Options{DataDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := setpoint.New(setpoint.Options{DataDir: dir})
+	if second != nil || err == nil || !strings.Contains(err.Error(), "in use by process") {
+		t.Errorf("a second control plane on one folder: %v, %v; want an error that it is in use", second, err)
+	}
+	if err := first.Stop(); err != nil {
+		t.Errorf("the first one: %v", err)
+	}
+}
+
 func TestControllersAreChosen(t *testing.T) {
 	for list, wrong := range map[string]string{
 		"all": "", "none": "", "": "", "deployment,replicaset": "", "-scheduler": "", "all,-gc": `there is no "-gc"`, "nosuch": `there is no "nosuch"`,
