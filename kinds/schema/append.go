@@ -18,7 +18,7 @@ import (
 // What is not canonical is not checked: fields that the type does not have are left out.
 func (s *Schema) Append(dst []byte, obj map[string]any) (out []byte, revisionAt int) {
 	e := encoder{out: dst, revisionAt: -1}
-	e.object(s.root, obj, true)
+	e.object(s.root(), obj, true)
 	return e.out, e.revisionAt
 }
 
@@ -28,7 +28,7 @@ type encoder struct {
 }
 
 func (e *encoder) object(t *Type, m map[string]any, root bool) {
-	if t.PreserveUnknown {
+	if t.PreserveUnknown || t.Loose {
 		e.preserving(t, m, root)
 		return
 	}
@@ -84,7 +84,7 @@ func (e *encoder) metadata(t *Type, v any) {
 	e.out = append(e.out, '}')
 }
 
-// preserving writes a struct that keeps unknown fields: all keys sorted.
+// preserving writes a struct that keeps unknown fields, or is loose: all keys sorted.
 func (e *encoder) preserving(t *Type, m map[string]any, root bool) {
 	e.out = append(e.out, '{')
 	var few [16]string

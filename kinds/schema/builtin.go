@@ -32,6 +32,7 @@ type library struct {
 // block is the description of one struct.
 type block struct {
 	atomic bool
+	loose  bool
 	lines  string // each with its leading tab and newline
 }
 
@@ -68,7 +69,7 @@ func (l *library) split() {
 			end += strings.IndexByte(after[end:], '\n') + 1
 		}
 		name, flag, _ := strings.Cut(head, " ")
-		l.blocks[name] = block{atomic: flag == "atomic", lines: after[:end]}
+		l.blocks[name] = block{atomic: flag == "atomic", loose: flag == "loose", lines: after[:end]}
 		rest = after[end:]
 	}
 }
@@ -82,7 +83,7 @@ func (l *library) refer(name string) *Type {
 	if !ok {
 		panic(malformed("no block for " + name))
 	}
-	t := &Type{Kind: Struct, Name: name, GoName: shortGoName(name), Atomic: b.atomic}
+	t := &Type{Kind: Struct, Name: name, GoName: shortGoName(name), Atomic: b.atomic, Loose: b.loose}
 	l.types[name] = t
 	l.queue = append(l.queue, t)
 	return t

@@ -10,11 +10,11 @@ import (
 // tree is not fit for use then.
 func (s *Schema) Conform(obj map[string]any) (findings []string, err error) {
 	var c conformer
-	c.object(s.root, obj)
+	c.object(s.root(), obj)
 	if err := c.err(); err != nil {
 		return nil, err
 	}
-	return c.findings, nil
+	return s.ordered(c.findings), nil
 }
 
 type conformer struct {
@@ -69,6 +69,12 @@ func (c *conformer) value(t *Type, nullable bool, v any) any {
 		}
 	case Any:
 		return v
+	}
+	if t.Loose {
+		return v
+	}
+	switch t.Kind {
+	case Struct, Map, List:
 	case String:
 		if _, ok := v.(string); ok {
 			return v

@@ -1,6 +1,8 @@
 package schema
 
 import (
+	"slices"
+	"strings"
 	"sync"
 
 	kjson "sigs.k8s.io/json"
@@ -14,14 +16,36 @@ import (
 func (s *Schema) DecodeJSON(data []byte) (Decoded, error) {
 	d := newDecoder(string(data))
 	defer d.free()
-	root := d.root(s.root)
+	root := d.root(s.root())
 	if !d.atEnd() {
 		return Decoded{}, syntaxError(data)
 	}
 	if err := d.err(); err != nil {
 		return Decoded{}, err
 	}
-	return Decoded{Object: root, Findings: d.findings}, nil
+	return Decoded{Object: root, Findings: s.ordered(d.findings)}, nil
+}
+
+// ordered puts the findings about a loose object into the order in which upstream has them, which
+// prunes such objects after reading them: duplicate fields as they were met, then unknown ones by
+// name.
+func (s *Schema) ordered(findings []string) []string {
+	if len(findings) < 2 || !s.root().Loose {
+		return findings
+	}
+	unknown := func(f string) bool { return strings.HasPrefix(f, unknownField) }
+	slices.SortStableFunc(findings, func(a, b string) int {
+		switch {
+		case unknown(a) && unknown(b):
+			return strings.Compare(a, b)
+		case unknown(a):
+			return 1
+		case unknown(b):
+			return -1
+		}
+		return 0
+	})
+	return findings
 }
 
 var decoders = sync.Pool{New: func() any { return new(decoder) }}
@@ -124,9 +148,12 @@ func (d *decoder) value(t *Type, nullable bool, prev any) any {
 			return d.integer(t, soft)
 		}
 	case Any:
-		return d.tree(false)
+		return d.tree(t.Loose)
 	default:
 		return d.special(t, c)
+	}
+	if t.Loose {
+		return d.tree(true)
 	}
 	d.mismatch(soft, found(c), t.GoName)
 	d.skip()

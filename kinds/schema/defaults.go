@@ -19,9 +19,9 @@ type setting struct {
 
 // branch goes on with a field's value: the object itself, or each item or value in it.
 type branch struct {
-	name string
-	kind Kind
-	plan *defaults
+	name  string
+	depth int // how many lists and maps are around the objects
+	plan  *defaults
 }
 
 // Default sets the static defaults, in place, where the object that holds the field is there and
@@ -49,29 +49,30 @@ func (s *Schema) WithDefaults(values map[string]any) *Schema {
 func (d *defaults) apply(m map[string]any) {
 	for i := range d.set {
 		s := &d.set[i]
-		if v, there := m[s.field.Name]; !there || v == nil || !s.field.Pointer && isEmpty(v) {
+		if v, there := m[s.field.Name]; !there || v == nil && !s.field.Nullable || !s.field.Pointer && isEmpty(v) {
 			m[s.field.Name] = copyTree(s.value)
 		}
 	}
 	for i := range d.into {
 		b := &d.into[i]
-		switch v := m[b.name].(type) {
-		case map[string]any:
-			if b.kind == Struct {
-				b.plan.apply(v)
-				continue
-			}
-			for _, v := range v {
-				if m, ok := v.(map[string]any); ok {
-					b.plan.apply(m)
-				}
-			}
-		case []any:
-			for _, v := range v {
-				if m, ok := v.(map[string]any); ok {
-					b.plan.apply(m)
-				}
-			}
+		b.plan.within(m[b.name], b.depth)
+	}
+}
+
+// within applies the plan to the objects below so many lists and maps.
+func (d *defaults) within(v any, depth int) {
+	switch v := v.(type) {
+	case map[string]any:
+		if depth == 0 {
+			d.apply(v)
+			return
+		}
+		for _, v := range v {
+			d.within(v, depth-1)
+		}
+	case []any:
+		for i := 0; i < len(v) && depth > 0; i++ {
+			d.within(v[i], depth-1)
 		}
 	}
 }
@@ -183,27 +184,28 @@ func (p *planner) compile(t *Type, o *overlay) *defaults {
 		case f.Default != nil:
 			d.set = append(d.set, setting{f, f.Default})
 		}
-		if plan := p.below(f.Type, own); plan != nil {
-			d.into = append(d.into, branch{f.Name, f.Type.Kind, plan})
+		if plan, depth := p.below(f.Type, own); plan != nil {
+			d.into = append(d.into, branch{f.Name, depth, plan})
 		}
 	}
 	return d
 }
 
-// below compiles what stands inside a field, or returns nil if nothing there has a default.
-func (p *planner) below(t *Type, o *overlay) *defaults {
-	if t.Kind == List || t.Kind == Map {
+// below compiles what stands inside a field, so many lists and maps deep, or returns nil if nothing
+// there has a default.
+func (p *planner) below(t *Type, o *overlay) (plan *defaults, depth int) {
+	for ; t.Kind == List || t.Kind == Map; depth++ {
 		t = t.Elem
 	}
 	if t.Kind != Struct {
-		return nil
+		return nil, 0
 	}
 	if o != nil && o.fields == nil {
 		o = nil
 	}
-	plan := p.compile(t, o)
+	plan = p.compile(t, o)
 	if len(plan.set) == 0 && len(plan.into) == 0 {
-		return nil
+		return nil, 0
 	}
-	return plan
+	return plan, depth
 }

@@ -17,7 +17,7 @@ func (s *Schema) DecodeProto(raw []byte) (Decoded, error) {
 	d := protoDecoders.Get().(*protoDecoder)
 	defer d.free()
 	d.src = string(raw)
-	obj, err := d.object(s.root, raw[:len(raw):len(raw)], nil)
+	obj, err := d.object(s.root(), raw[:len(raw):len(raw)], nil)
 	if err != nil {
 		return Decoded{}, &Error{text: err.Error()}
 	}

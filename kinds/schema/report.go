@@ -79,8 +79,10 @@ func (r *report) err() error {
 }
 
 // unknown and duplicate report a name in the innermost struct or map.
-func (r *report) unknown(name string)   { r.find("unknown field ", name) }
+func (r *report) unknown(name string)   { r.find(unknownField, name) }
 func (r *report) duplicate(name string) { r.find("duplicate field ", name) }
+
+const unknownField = "unknown field "
 
 func (r *report) find(what, name string) {
 	r.at(nowhere)
@@ -155,6 +157,9 @@ func (r *report) goPath() (owner, fields string) {
 			continue
 		}
 		f := &s.owner.Fields[s.index]
+		if s.owner.Loose && f.Type.Name == objectMetaName {
+			continue // upstream reads the metadata of such objects by itself
+		}
 		if f.embedded != "" {
 			fields = join(fields, f.embedded)
 		}

@@ -20,7 +20,7 @@ import "sync"
 type Schema struct {
 	Name string // as OpenAPI names it, "io.k8s.api.core.v1.Pod"
 
-	root     *Type
+	root     func() *Type
 	static   map[string]any
 	defaults func() *defaults // compiled on first use
 }
@@ -45,7 +45,7 @@ func Builtin(name string) *Schema {
 	if root == nil {
 		return nil
 	}
-	s, _ := builtins.LoadOrStore(name, newSchema(name, root, nil))
+	s, _ := builtins.LoadOrStore(name, newSchema(name, known(root), nil))
 	return s.(*Schema)
 }
 
@@ -61,16 +61,28 @@ func Untyped(name string) *Schema {
 		{Name: "metadata", Type: meta, Optional: true},
 	}}
 	root.index()
-	return newSchema(name, root, nil)
+	return newSchema(name, known(root), nil)
 }
+
+// Declared returns a schema of an object type that is made at run time. root is called once, when
+// the schema is first used; the type that it returns is the schema's from then on.
+func Declared(name string, root func() *Type) *Schema {
+	return newSchema(name, sync.OnceValue(func() *Type {
+		t := root()
+		t.prepare()
+		return t
+	}), nil)
+}
+
+func known(t *Type) func() *Type { return func() *Type { return t } }
 
 var stringType = &Type{Kind: String, GoName: "string"}
 
-func newSchema(name string, root *Type, static map[string]any) *Schema {
+func newSchema(name string, root func() *Type, static map[string]any) *Schema {
 	s := &Schema{Name: name, root: root, static: static}
-	s.defaults = sync.OnceValue(func() *defaults { return compileDefaults(root, static) })
+	s.defaults = sync.OnceValue(func() *defaults { return compileDefaults(root(), static) })
 	return s
 }
 
 // Root returns the type of the whole object. It and all it refers to are read-only.
-func (s *Schema) Root() *Type { return s.root }
+func (s *Schema) Root() *Type { return s.root() }

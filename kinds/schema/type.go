@@ -37,6 +37,9 @@ type Type struct {
 	Fields []Field
 	// PreserveUnknown keeps a struct's unknown fields as they are.
 	PreserveUnknown bool
+	// Loose lets a value of any other type stand in the place of a struct, a map or a list, as it is:
+	// whoever validates the object says what is wrong with it. Fields are written in order of name.
+	Loose bool
 
 	// ListType is "atomic", "set" or "map" where the schema says so, with the ListKeys of a "map".
 	ListType string
@@ -64,6 +67,8 @@ type Field struct {
 	OmitZero bool
 	// Pointer tells "not there" from the zero value.
 	Pointer bool
+	// Nullable says that null is a value of its own, which is kept and not replaced by a default.
+	Nullable bool
 	// Required is what OpenAPI says; decoding does not check it.
 	Required bool
 
@@ -100,9 +105,23 @@ func (t *Type) index() {
 			at = (at + 1) & (size - 1)
 		}
 		t.slots[at] = uint16(i + 1)
-		if f.alwaysWritten() {
+		if f.alwaysWritten() && !(t.Loose && f.Pointer) {
 			t.written = append(t.written, uint16(i))
 		}
+	}
+}
+
+// prepare indexes a type made outside of the package, and all it refers to.
+func (t *Type) prepare() {
+	if t.Elem != nil {
+		t.Elem.prepare()
+	}
+	if t.Kind != Struct || t.slots != nil {
+		return
+	}
+	t.index()
+	for i := range t.Fields {
+		t.Fields[i].Type.prepare()
 	}
 }
 
@@ -142,7 +161,7 @@ func (f *Field) alwaysWritten() bool {
 // omits says that the canonical form has no such field if this is its value.
 func (f *Field) omits(v any) bool {
 	if f.Pointer {
-		return v == nil && f.Optional
+		return v == nil && f.Optional && !f.Nullable
 	}
 	return (f.Optional && f.Type.Kind.hasEmpty() || f.OmitZero) && isEmpty(v)
 }

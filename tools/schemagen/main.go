@@ -1,5 +1,6 @@
 // Schemagen writes the embedded data of package kinds/schema from the Go types of k8s.io/api,
-// k8s.io/apimachinery and k8s.io/kube-aggregator at the versions that its go.mod pins:
+// k8s.io/apimachinery, k8s.io/apiextensions-apiserver and k8s.io/kube-aggregator at the versions
+// that its go.mod pins:
 //
 //   - builtin.txt, the structure of every type that is registered there, or that such a type
 //     refers to (see type walker for the format);
@@ -12,7 +13,7 @@
 // Run it with "go generate ./kinds/schema", which runs openapi-gen first; that takes a few minutes.
 package main
 
-//go:generate go tool openapi-gen --output-dir=openapi --output-pkg=github.com/setpoint-dev/setpoint/tools/schemagen/openapi --output-file=zz_generated.go --go-header-file=/dev/null --report-filename=openapi/report.txt k8s.io/api/... k8s.io/apimachinery/pkg/api/resource k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/apimachinery/pkg/runtime k8s.io/apimachinery/pkg/util/intstr k8s.io/apimachinery/pkg/version k8s.io/kube-aggregator/pkg/apis/apiregistration/v1
+//go:generate go tool openapi-gen --output-dir=openapi --output-pkg=github.com/setpoint-dev/setpoint/tools/schemagen/openapi --output-file=zz_generated.go --go-header-file=/dev/null --report-filename=openapi/report.txt k8s.io/api/... k8s.io/apimachinery/pkg/api/resource k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/apimachinery/pkg/runtime k8s.io/apimachinery/pkg/util/intstr k8s.io/apimachinery/pkg/version k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1 k8s.io/kube-aggregator/pkg/apis/apiregistration/v1
 //go:generate go run . -out ../../kinds/schema
 
 import (
@@ -22,6 +23,7 @@ import (
 	"path/filepath"
 	"reflect"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -64,6 +66,7 @@ func registered() map[schema.GroupVersionKind]reflect.Type {
 	s := runtime.NewScheme()
 	utilruntime.Must(scheme.AddToScheme(s))
 	utilruntime.Must(apiregistrationv1.AddToScheme(s))
+	utilruntime.Must(apiextensionsv1.AddToScheme(s))
 	utilruntime.Must(metav1.AddMetaToScheme(s))
 	known := map[schema.GroupVersionKind]reflect.Type{}
 	for gvk, t := range s.AllKnownTypes() {

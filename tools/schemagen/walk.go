@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -35,7 +36,8 @@ import (
 //
 // and the options are patch=strategy,… key=field list=type keys=field,… atomic default=JSON and, to
 // the end of the line, enum=A|B. In protobuf a list with a Go type of its own is a message, with its
-// items as field 1.
+// items as field 1. Behind the name of a block, atomic says that server-side apply replaces the
+// struct as a whole, and loose that values of other types may stand in its place.
 type walker struct {
 	defs   *definitions
 	blocks map[string]string // by OpenAPI name; "" while under way
@@ -84,6 +86,9 @@ func (w *walker) structure(t reflect.Type) error {
 	b.WriteString(name)
 	if w.atomicStruct(name) {
 		b.WriteString(" atomic")
+	}
+	if loose[t] {
+		b.WriteString(" loose")
 	}
 	b.WriteByte('\n')
 	for i := range t.NumField() {
@@ -230,7 +235,16 @@ var special = map[reflect.Type]string{
 	reflect.TypeFor[runtime.RawExtension](): "any",
 	reflect.TypeFor[any]():                  "any",
 	reflect.TypeFor[[]byte]():               "bytes",
+	reflect.TypeFor[float64]():              "any",
+
+	reflect.TypeFor[apiextensionsv1.JSON]():                         "any",
+	reflect.TypeFor[apiextensionsv1.JSONSchemaPropsOrBool]():        "@.JSONSchemaProps",
+	reflect.TypeFor[apiextensionsv1.JSONSchemaPropsOrArray]():       "@.JSONSchemaProps",
+	reflect.TypeFor[apiextensionsv1.JSONSchemaPropsOrStringArray](): "any",
 }
+
+// loose are the structs in whose place the API has values of other types, too.
+var loose = map[reflect.Type]bool{reflect.TypeFor[apiextensionsv1.JSONSchemaProps](): true}
 
 func (w *walker) spell(model string, t reflect.Type) (string, error) {
 	if name, ok := special[t]; ok {
