@@ -104,7 +104,7 @@ func strategy(e *check.Errors, s check.At) {
 	case "RollingUpdate":
 		rollingUpdate(e, rolling)
 	default:
-		e.NotSupported(s.Path, s.Map, "Recreate", "RollingUpdate")
+		e.NotSupported(s.Path, strategyValue(s), "Recreate", "RollingUpdate")
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	utilnet "k8s.io/utils/net"
 
 	"github.com/setpoint-dev/setpoint/kinds"
 	"github.com/setpoint-dev/setpoint/kinds/check"
@@ -76,7 +77,7 @@ func subsetAddress(e *check.Errors, a check.At) {
 		name := a.Str("nodeName")
 		e.Messages(a.At("nodeName"), name, apivalidation.NameIsDNSSubdomain(name, false))
 	}
-	if valid {
+	if valid || utilnet.ParseIPSloppy(ip) == nil {
 		endpointIP(e, a.At("ip"), ip, true)
 	}
 }

@@ -80,11 +80,12 @@ func defaultJob(obj kinds.Object) {
 	defaultJobPods(spec)
 }
 
-// defaultJobLabels gives a Job without labels those of its pods.
+// defaultJobLabels gives a Job without labels those of its pods. They are one map, so that the labels that
+// a new Job's pods get become the Job's too, as they do upstream; labels of its own are left alone.
 func defaultJobLabels(obj kinds.Object) {
 	labels := tree.Map(obj, "spec", "template", "metadata", "labels")
 	if labels != nil && len(tree.Map(obj, "metadata", "labels")) == 0 {
-		tree.Set(obj, tree.CopyMap(labels), "metadata", "labels")
+		tree.Set(obj, labels, "metadata", "labels")
 	}
 }
 

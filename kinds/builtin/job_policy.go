@@ -80,7 +80,7 @@ func exitCodes(e *check.Errors, codes check.At, containers []string) {
 	path, values := codes.At("values"), tree.List(codes.Map, "values")
 	switch n := len(values); {
 	case n == 0:
-		e.Invalid(path, []any(nil), "at least one value is required")
+		e.Invalid(path, values, "at least one value is required")
 	case n > exitCodesMax:
 		e.TooMany(path, n, exitCodesMax)
 		return
@@ -115,6 +115,16 @@ func successPolicy(e *check.Errors, policy check.At, completions int64) {
 	for _, rule := range policy.Each("rules") {
 		successRule(e, rule, completions)
 	}
+}
+
+// successPolicyValue is how a policy looks in a message.
+func successPolicyValue(policy check.At) any {
+	type rule struct{ SucceededIndexes, SucceededCount any }
+	out := struct{ Rules []rule }{}
+	for _, r := range policy.Each("rules") {
+		out.Rules = append(out.Rules, rule{r.Get("succeededIndexes"), r.Get("succeededCount")})
+	}
+	return out
 }
 
 func successRule(e *check.Errors, rule check.At, completions int64) {

@@ -95,9 +95,10 @@ func jobSpec(e *check.Errors, spec check.At) {
 		}
 	}
 	e.OptionalOneOf(spec, "completionMode", "NonIndexed", "Indexed")
-	if spec.Str("completionMode") == "Indexed" {
+	switch spec.Str("completionMode") {
+	case "Indexed":
 		indexedJob(e, spec)
-	} else {
+	case "", "NonIndexed":
 		for _, name := range []string{"backoffLimitPerIndex", "maxFailedIndexes"} {
 			if spec.Has(name) {
 				e.Invalid(spec.At(name), spec.Int(name), "requires indexed completion mode")
@@ -109,7 +110,7 @@ func jobSpec(e *check.Errors, spec check.At) {
 	}
 	if policy := spec.Child("successPolicy"); policy.Exists() {
 		if spec.Str("completionMode") != "Indexed" {
-			e.Invalid(policy.Path, policy.Map, "requires indexed completion mode")
+			e.Invalid(policy.Path, successPolicyValue(policy), "requires indexed completion mode")
 		} else {
 			successPolicy(e, policy, spec.Int("completions"))
 		}

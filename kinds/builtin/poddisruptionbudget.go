@@ -67,7 +67,9 @@ func validateBudget(obj kinds.Object) field.ErrorList {
 	var e check.Errors
 	spec := check.Root(obj).Child("spec")
 	if spec.Has("minAvailable") && spec.Has("maxUnavailable") {
-		e.Invalid(spec.Path, spec.Map, "minAvailable and maxUnavailable cannot be both set")
+		e.Invalid(spec.Path, struct{ MinAvailable, Selector, MaxUnavailable, UnhealthyPodEvictionPolicy any }{
+			spec.Get("minAvailable"), spec.Get("selector"), spec.Get("maxUnavailable"), spec.Get("unhealthyPodEvictionPolicy"),
+		}, "minAvailable and maxUnavailable cannot be both set")
 	}
 	for _, name := range []string{"minAvailable", "maxUnavailable"} {
 		intOrPercent(&e, spec, name)

@@ -95,7 +95,7 @@ func rbacName(name string, _ bool) []string { return content.IsPathSegmentName(n
 func policyRules(e *check.Errors, role check.At, namespaced bool) {
 	for _, rule := range role.Each("rules") {
 		if rule.Len("verbs") == 0 {
-			e.Required(rule.At("verbs"), "verbs must contain at least one value")
+			e.Required(rule.At("verbs"), "")
 		}
 		if urls := rule.Strings("nonResourceURLs"); len(urls) > 0 {
 			if namespaced {

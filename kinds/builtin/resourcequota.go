@@ -104,11 +104,11 @@ func validateQuota(obj kinds.Object) field.ErrorList {
 		if _, ok := quotaScopes[scope]; !ok {
 			e.Invalid(spec.At("scopes"), scopes, "unsupported scope")
 		}
-		for range misplaced(spec, scope) {
+		if misplaced(spec, scope) {
 			e.Invalid(spec.At("scopes"), scopes, "unsupported scope applied to resource")
 		}
 	}
-	for range conflicts(scopes) {
+	if conflict(scopes) {
 		e.Invalid(spec.At("scopes"), scopes, "conflicting scopes")
 	}
 	if spec.Has("scopeSelector") {
@@ -129,22 +129,33 @@ func quotaAmounts(e *check.Errors, a check.At, name string) {
 	}
 }
 
-// misplaced returns the resources of a quota that a scope cannot be about.
-func misplaced(spec check.At, scope string) (out []string) {
+// misplaced says whether a quota is of resources that a scope cannot be about.
+func misplaced(spec check.At, scope string) bool {
 	about, known := quotaScopes[scope]
-	for _, resource := range slices.Sorted(maps.Keys(tree.Map(spec.Map, "hard"))) {
+	for resource := range tree.Map(spec.Map, "hard") {
 		if known && isStandardQuota(resource) && !slices.Contains(about, resource) {
-			out = append(out, resource)
+			return true
 		}
 	}
-	return out
+	return false
 }
 
-func conflicts(scopes []string) (out [][2]string) {
-	for _, pair := range oppositeScopes {
-		if slices.Contains(scopes, pair[0]) && slices.Contains(scopes, pair[1]) {
-			out = append(out, pair)
-		}
+func conflict(scopes []string) bool {
+	return slices.ContainsFunc(oppositeScopes, func(pair [2]string) bool {
+		return slices.Contains(scopes, pair[0]) && slices.Contains(scopes, pair[1])
+	})
+}
+
+// scopeSelectorValue is how a selector of scopes looks in a message.
+func scopeSelectorValue(selector check.At) any {
+	type expression struct {
+		ScopeName, Operator string
+		Values              []string
+	}
+	out := struct{ MatchExpressions []expression }{}
+	for _, e := range selector.Each("matchExpressions") {
+		out.MatchExpressions = append(out.MatchExpressions,
+			expression{e.Str("scopeName"), e.Str("operator"), e.Strings("values")})
 	}
 	return out
 }
@@ -160,8 +171,8 @@ func scopeSelector(e *check.Errors, spec check.At) {
 		if _, ok := quotaScopes[scope]; !ok {
 			e.Invalid(at.Child("scopeName"), scope, "unsupported scope")
 		}
-		for range misplaced(spec, scope) {
-			e.Invalid(at, selector.Map, "unsupported scope applied to resource")
+		if misplaced(spec, scope) {
+			e.Invalid(at, scopeSelectorValue(selector), "unsupported scope applied to resource")
 		}
 		switch scope {
 		case "BestEffort", "NotBestEffort", "Terminating", "NotTerminating", "CrossNamespacePodAffinity":
@@ -182,7 +193,7 @@ func scopeSelector(e *check.Errors, spec check.At) {
 			e.Invalid(at.Child("operator"), op, "not a valid selector operator")
 		}
 	}
-	for range conflicts(scopes) {
+	if conflict(scopes) {
 		e.Invalid(at, spec.Strings("scopes"), "conflicting scopes")
 	}
 }

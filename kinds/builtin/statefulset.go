@@ -121,7 +121,10 @@ func statefulStrategy(e *check.Errors, s check.At) {
 		e.Required(s.Path, "")
 	case "OnDelete":
 		if rolling.Exists() {
-			e.Invalid(rolling.Path, rolling.Map, "only allowed for updateStrategy 'RollingUpdate'")
+			e.Invalid(rolling.Path, struct {
+				Partition      int64
+				MaxUnavailable any
+			}{rolling.Int("partition"), rolling.Get("maxUnavailable")}, "only allowed for updateStrategy 'RollingUpdate'")
 		}
 	case "RollingUpdate":
 		if rolling.Exists() {
