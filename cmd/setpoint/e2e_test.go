@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/setpoint-dev/setpoint/cmd/setpoint/internal/probe"
 	"github.com/setpoint-dev/setpoint/cmd/setpoint/internal/scheme"
@@ -40,6 +42,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" || filepath.Base(os.Args[0]) == "setpoint" {
 		os.Exit(run(os.Args))
 	}
+	log.SetLogger(logr.Discard())
 	os.Exit(m.Run())
 }
 
@@ -78,14 +81,14 @@ func (m *machine) start() {
 		m.t.Fatal(err)
 	}
 	defer ready.Close()
-	log, err := os.OpenFile(m.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	out, err := os.OpenFile(m.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	defer log.Close()
+	defer out.Close()
 	m.up = m.command(m.run, "--data-dir", filepath.Join(m.dir, "data"),
 		"--listen", m.listen, "--kubeconfig", m.kubeconfig())
-	m.up.Stdout, m.up.Stderr = w, log
+	m.up.Stdout, m.up.Stderr = w, out
 	if err := m.up.Start(); err != nil {
 		m.t.Fatal(err)
 	}
@@ -374,9 +377,9 @@ func TestServerAndNodeApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	log, err := io.ReadAll(resp.Body)
-	if want := pods[0].Name + ": listening on " + pods[0].Status.PodIP + ":8080\n"; err != nil || string(log) != want {
-		t.Errorf("the log is %q (%v), want %q", log, err, want)
+	text, err := io.ReadAll(resp.Body)
+	if want := pods[0].Name + ": listening on " + pods[0].Status.PodIP + ":8080\n"; err != nil || string(text) != want {
+		t.Errorf("the log is %q (%v), want %q", text, err, want)
 	}
 	for _, obj := range []client.Object{&appsv1.Deployment{}, &corev1.Service{}} {
 		obj.SetNamespace("default")

@@ -9,7 +9,9 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/setpoint-dev/setpoint/node/process"
 )
@@ -22,6 +24,8 @@ func run(args []string) int {
 	if handled, code := process.Main(args); handled {
 		return code
 	}
+	// What controller-runtime would log itself is logged by our controllers.
+	log.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := newRoot().ExecuteContext(ctx); err != nil {

@@ -3,6 +3,7 @@ package probe
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -24,8 +25,9 @@ const (
 )
 
 // A Probe sends requests to the ready endpoints of a service in namespace default, one after
-// another. While the control plane is away it goes on with the endpoints it knows, as a proxy
-// would. Its methods may be called concurrently.
+// another, as a proxy would: where an endpoint takes no connection it tries the next, and while the
+// control plane is away it goes on with the endpoints it knows. A request that no endpoint takes,
+// or that is not answered with 200, has failed. Its methods may be called concurrently.
 type Probe struct {
 	client  client.Client
 	service string
@@ -108,14 +110,19 @@ func (p *Probe) refresh(ctx context.Context) {
 // ask sends one request, if there is anybody to send it to.
 func (p *Probe) ask(ctx context.Context, web *http.Client) {
 	p.mu.Lock()
-	if len(p.endpoints) == 0 {
-		p.mu.Unlock()
+	p.next++
+	endpoints, first := p.endpoints, p.next
+	p.mu.Unlock()
+	if len(endpoints) == 0 {
 		return
 	}
-	p.next++
-	endpoint := p.endpoints[p.next%len(p.endpoints)]
-	p.mu.Unlock()
-	_, err := get(ctx, web, endpoint)
+	var err error
+	for i := range endpoints {
+		_, err = get(ctx, web, endpoints[(first+i)%len(endpoints)])
+		if !notTaken(err) {
+			break
+		}
+	}
 	if ctx.Err() != nil {
 		return
 	}
@@ -126,6 +133,12 @@ func (p *Probe) ask(ctx context.Context, web *http.Client) {
 		p.failed++
 		p.last = err
 	}
+}
+
+// notTaken says whether a request was never sent, because nobody took the connection.
+func notTaken(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
 }
 
 func get(ctx context.Context, web *http.Client, endpoint string) (string, error) {
