@@ -9,6 +9,7 @@ func workloadKinds() []*kinds.Kind {
 		endpoints(), limitRange(), persistentVolumeClaim(), persistentVolume(), podTemplate(),
 		replicationController(), resourceQuota(),
 		daemonSet(), statefulSet(),
+		autoscaler(), oldAutoscaler(), // the stored form first: it is what the other is looked up by
 		cronJob(), job(),
 		podDisruptionBudget(),
 		clusterRoleBinding(), clusterRole(), roleBinding(), role(),
