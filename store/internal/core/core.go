@@ -100,17 +100,12 @@ func (c *Core) Decide(ops []store.Op) (store.Result, error) {
 }
 
 func (c *Core) check(ops []store.Op) error {
-	if key, ok := twice(ops); ok {
-		return fmt.Errorf("store: a commit names %s twice, it may name a key once", key)
+	if err := CheckKeys(ops); err != nil {
+		return err
 	}
 	for i := range ops {
-		op := &ops[i]
-		if op.Expect == store.Any {
-			continue
-		}
-		found, _ := c.tree(op.Key.Resource).Get(op.Key.Path)
-		if (found == nil && op.Expect != 0) || (found != nil && found.Revision != op.Expect) {
-			return &store.ConflictError{Key: op.Key, Expected: op.Expect, Found: found}
+		if err := CheckExpect(&ops[i], c.Lookup(ops[i].Key)); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -139,11 +134,8 @@ func twice(ops []store.Op) (store.Key, bool) {
 
 // apply does one op, whose condition holds.
 func (c *Core) apply(op *store.Op, next store.Revision) (entry *store.Entry, changed bool) {
-	prev, _ := c.tree(op.Key.Resource).Get(op.Key.Path)
-	switch {
-	case op.Type == 0,
-		op.Type == store.Delete && prev == nil,
-		op.Type == store.Put && prev != nil && unchanged(prev, op):
+	prev := c.Lookup(op.Key)
+	if !Changes(op, prev) {
 		return prev, false
 	}
 	key := op.Key
@@ -193,7 +185,7 @@ func (c *Core) Replay(ch Change) error {
 		return fmt.Errorf("store: revision %d comes after %d", ch.Revision, c.revision)
 	}
 	c.revision = ch.Revision
-	prev, _ := c.tree(ch.Key.Resource).Get(ch.Key.Path)
+	prev := c.Lookup(ch.Key)
 	entry := &store.Entry{Key: ch.Key, Value: ch.Value, Revision: ch.Revision, Created: ch.Revision}
 	if prev != nil {
 		entry.Key, entry.Created = prev.Key, prev.Created

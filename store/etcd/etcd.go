@@ -1,0 +1,267 @@
+// Package etcd is a store on an etcd cluster. Several processes may be stores on one cluster: they
+// see each other's commits, and a read sees every commit that any of them acknowledged before.
+//
+//	s, err := etcd.Open(ctx, etcd.Options{Endpoints: []string{"10.0.0.1:2379"}, Prefix: "/setpoint"})
+//
+// The current state and the recent history are in memory, as in the other engines; an etcd watch
+// keeps them up to date, and snapshots and watches are served from there. A commit is one
+// transaction of etcd that holds only if every key it names is as it was seen; it returns when it
+// has come back through the watch. A read asks etcd for the number of the newest commit, together
+// with all other reads that wait, and answers when memory has got there. So a process that was
+// stopped, or is cut off, answers late or not at all, and never with what is out of date.
+//
+// A revision is etcd's, counted from where the store began; what else is written to the cluster
+// leaves gaps. Below its prefix, which is nobody else's, a store has
+//
+//	head                 rewritten by every commit: who made it, and what was deleted
+//	o/RESOURCE/PATH      an object
+//
+// The head is what makes reads cheap and exact: its revision is that of the newest commit. It
+// carries what etcd does not keep of a deletion, the last state that watchers are shown, and by it
+// a process knows its own commits when they come back: also those for which it got no answer.
+package etcd
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/setpoint-dev/setpoint/store"
+	"github.com/setpoint-dev/setpoint/store/internal/core"
+)
+
+// Options say where the cluster is. Endpoints must be set; zero values of the rest are good ones.
+type Options struct {
+	// Endpoints are the members' client addresses, as host:port or as URLs.
+	Endpoints []string
+	// Prefix is below which keys are kept: "/setpoint" unless set. Stores with different prefixes
+	// know nothing of each other.
+	Prefix string
+	// TLS, if not nil, is how to speak to the members.
+	TLS *tls.Config
+	// Username and Password are for a cluster with authentication.
+	Username, Password string
+	// Timeout is how long commits and reads wait for a cluster that does not answer, beside their
+	// contexts: 10 s unless set, in which a cluster elects a leader several times over.
+	Timeout time.Duration
+	// HistoryAge and HistoryBytes bound how much of the past can be read and watched, by its age
+	// and by the memory it keeps alive: ten minutes and 128 MB unless set. Etcd is compacted to it,
+	// once a minute, so that a restart finds as much.
+	HistoryAge   time.Duration
+	HistoryBytes int64
+	// Logger is told of the connection's troubles; nothing is logged unless it is set.
+	Logger *slog.Logger
+}
+
+const (
+	defaultPrefix  = "/setpoint"
+	defaultTimeout = 10 * time.Second
+	// attemptTimeout is after how long a request is sent again, to another member where there is
+	// one. A healthy member answers in milliseconds.
+	attemptTimeout = 2 * time.Second
+	// lateAfter is how long a revision that etcd has may take to arrive before another member is
+	// asked for it: one may hear its leader, and yet learn nothing new.
+	lateAfter = 2 * time.Second
+	// pingEvery and pingTimeout bound how long a dead connection is held for a living one.
+	pingEvery, pingTimeout = 5 * time.Second, 2 * time.Second
+	// retryAfter is the pause after a request that failed: a cluster that elects takes a second.
+	retryAfter = 100 * time.Millisecond
+	// compactEvery is how often etcd is told what is not needed any more.
+	compactEvery = time.Minute
+)
+
+// Store is a store.Store on an etcd cluster.
+type Store struct {
+	*core.Reader
+
+	options Options
+	client  *clientv3.Client
+	keys    keys
+	base    int64 // etcd's revision at which the store began: its own revision zero
+	process process
+
+	ctx     context.Context // ends with the store
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	barrier barrier
+
+	mu      sync.Mutex // guards what follows, and makes publishing and telling who waits one step
+	core    *core.Core
+	commits map[token]*commit // under way
+	waiters []waiter          // for revisions that are not published yet
+	serial  uint64            // of the last commit
+	trouble error             // why following the cluster failed last
+	unwatch func()            // ends the watch that there is
+}
+
+var _ store.Store = (*Store)(nil)
+
+// Open connects to the cluster, and returns when the store's state has been read.
+func Open(ctx context.Context, options Options) (*Store, error) {
+	options.fill()
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: options.Endpoints, TLS: options.TLS,
+		Username: options.Username, Password: options.Password,
+		DialTimeout: options.Timeout, DialKeepAliveTime: pingEvery, DialKeepAliveTimeout: pingTimeout,
+		Logger: zap.NewNop(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("store: etcd: %w", err)
+	}
+	s := &Store{
+		options: options, client: client, keys: newKeys(options.Prefix), process: newProcess(),
+		core:    core.New(core.Options{HistoryAge: options.HistoryAge, HistoryBytes: options.HistoryBytes}, 0),
+		commits: map[token]*commit{}, unwatch: func() {},
+	}
+	s.Reader = s.core.Reader()
+	s.barrier.wake = make(chan struct{}, 1)
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	if err := s.start(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (o *Options) fill() {
+	if o.Prefix == "" {
+		o.Prefix = defaultPrefix
+	}
+	o.Prefix = strings.TrimSuffix(o.Prefix, "/")
+	if o.Timeout == 0 {
+		o.Timeout = defaultTimeout
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+func (s *Store) start(ctx context.Context) error {
+	ctx, end := s.during(ctx)
+	defer end()
+	err := s.persist(ctx, func(ctx context.Context) (err error) {
+		s.base, err = s.begin(ctx)
+		return err
+	})
+	if err != nil {
+		return s.explain(ctx, err)
+	}
+	s.running.Go(s.follow)
+	s.running.Go(s.ask)
+	s.running.Go(s.compactEtcd)
+	return s.explain(ctx, s.catchUp(ctx))
+}
+
+// begin returns where the store began, which is now if there is none.
+func (s *Store) begin(ctx context.Context) (int64, error) {
+	made, err := s.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(s.keys.head), "=", 0)).
+		Then(clientv3.OpPut(s.keys.head, string(appendHead(nil, s.token())))).
+		Else(clientv3.OpGet(s.keys.head)).
+		Commit()
+	if err != nil {
+		return 0, err
+	}
+	if made.Succeeded {
+		return made.Header.Revision, nil
+	}
+	return made.Responses[0].GetResponseRange().Kvs[0].CreateRevision, nil
+}
+
+// Snapshot implements store.Store.
+func (s *Store) Snapshot(ctx context.Context) (store.Snapshot, error) {
+	if err := s.read(ctx); err != nil {
+		return nil, err
+	}
+	return s.Reader.Snapshot(ctx)
+}
+
+// SnapshotAt implements store.Store.
+func (s *Store) SnapshotAt(ctx context.Context, at store.Revision) (store.Snapshot, error) {
+	if at > s.Revision() {
+		if err := s.read(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return s.Reader.SnapshotAt(ctx, at)
+}
+
+// Watch implements store.Store. It waits for a revision that another process has seen already.
+func (s *Store) Watch(resource, prefix string, after store.Revision) (store.Watch, error) {
+	if after > s.Revision() {
+		if err := s.read(s.ctx); err != nil {
+			return nil, err
+		}
+	}
+	return s.Reader.Watch(resource, prefix, after)
+}
+
+// read waits until memory has every commit that was acknowledged before the call.
+func (s *Store) read(ctx context.Context) error {
+	ctx, end := s.during(ctx)
+	defer end()
+	return s.explain(ctx, s.catchUp(ctx))
+}
+
+// Compact implements store.Store. Etcd is compacted later; other processes keep what they have.
+func (s *Store) Compact(ctx context.Context, before store.Revision) error {
+	if before > s.Revision() {
+		if err := s.read(ctx); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.Closed() {
+		return store.ErrClosed
+	}
+	return s.core.Compact(before)
+}
+
+// compactEtcd lets etcd forget what nobody here can read any more.
+func (s *Store) compactEtcd() {
+	ticker := time.NewTicker(compactEvery)
+	defer ticker.Stop()
+	for done := store.Revision(0); ; {
+		select {
+		case <-ticker.C:
+		case <-s.ctx.Done():
+			return
+		}
+		to := s.Compacted()
+		if to == done {
+			continue
+		}
+		done = to
+		ctx, cancel := context.WithTimeout(s.ctx, attemptTimeout)
+		if _, err := s.client.Compact(ctx, s.base+int64(to)); err != nil {
+			// Another process may have done so, and otherwise it is done with the next.
+			s.options.Logger.Debug("store: compacting etcd", slog.Any("error", err))
+		}
+		cancel()
+	}
+}
+
+// Close implements store.Store.
+func (s *Store) Close() error {
+	s.cancel()
+	s.running.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.Closed() {
+		return nil
+	}
+	s.Reader.Close()
+	if err := s.client.Close(); err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("store: etcd: %w", err)
+	}
+	return nil
+}

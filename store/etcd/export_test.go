@@ -1,0 +1,28 @@
+package etcd
+
+import "github.com/setpoint-dev/setpoint/store"
+
+// HeadOf writes the head of a commit.
+func HeadOf(ops []store.Op) []byte {
+	b := appendHead(nil, token{1})
+	for i := range ops {
+		b = appendNote(b, &ops[i])
+	}
+	return b
+}
+
+// ReadHead reads one, as that of a commit whose changes are of the types.
+func ReadHead(b []byte, types []store.EventType) (ops []store.Op, err error) {
+	_, h := parseHead(b)
+	for _, typ := range types {
+		op := store.Op{Type: typ, Origin: h.origin(), RevisionAt: -1}
+		if typ == store.Delete {
+			op.Value, op.RevisionAt = h.last()
+		}
+		ops = append(ops, op)
+	}
+	return ops, h.err
+}
+
+// ParseValue reads a value.
+var ParseValue = parseValue

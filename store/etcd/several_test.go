@@ -1,0 +1,300 @@
+package etcd_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/setpoint-dev/setpoint/store"
+	"github.com/setpoint-dev/setpoint/store/etcd"
+)
+
+func pod(path string) store.Key { return store.Key{Resource: "pods", Path: path} }
+
+func put(path, value string) store.Op {
+	return store.Op{
+		Key: pod(path), Type: store.Put, Expect: store.Any, Value: []byte(value + "@"), RevisionAt: len(value) + 1,
+	}
+}
+
+func commit(t testing.TB, s store.Store, ops ...store.Op) store.Result {
+	t.Helper()
+	result, err := s.Commit(t.Context(), ops...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+func value(t testing.TB, s store.Store, path string) string {
+	t.Helper()
+	snap, err := s.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := snap.Get(pod(path)); e != nil {
+		return string(e.Value)
+	}
+	return ""
+}
+
+func TestB015_ReadsSeeWhatAnotherAcknowledged(t *testing.T) {
+	address, prefix := member(t), space()
+	a := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix})
+	b := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix})
+	for i := range 300 {
+		writer, reader := store.Store(a), store.Store(b)
+		if i%2 == 1 {
+			writer, reader = b, a
+		}
+		r := commit(t, writer, put("a/x", fmt.Sprint(i)))
+		want := fmt.Sprintf("%d@%d", i, r.Revision)
+		if got := value(t, reader, "a/x"); got != want {
+			t.Fatalf("read %q after %q was acknowledged", got, want)
+		}
+	}
+}
+
+// A client that comes from one server to another brings a revision that the other may not know yet.
+func TestRevisionsOfOthersAreNotTheFuture(t *testing.T) {
+	address, prefix := member(t), space()
+	a := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix})
+	b := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix})
+	for i := range 100 {
+		at := commit(t, a, put("a/x", fmt.Sprint(i))).Revision
+		if _, err := b.Watch("pods", "", at); err != nil {
+			t.Fatalf("Watch after %d: %v", at, err)
+		}
+		at = commit(t, a, put("a/x", fmt.Sprint(i, "again"))).Revision
+		if _, err := b.SnapshotAt(t.Context(), at); err != nil {
+			t.Fatalf("SnapshotAt(%d): %v", at, err)
+		}
+		op := put("a/x", fmt.Sprint(i, "by b"))
+		op.Expect = commit(t, a, put("a/x", fmt.Sprint(i, "once more"))).Revision
+		commit(t, b, op)
+	}
+}
+
+// Writers on two stores add to one counter; each addition goes by what it expects.
+func TestNoUpdateIsLostBetweenStores(t *testing.T) {
+	address, prefix := member(t), space()
+	a := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix})
+	b := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix})
+	commit(t, a, put("a/n", ""))
+	const writers, additions = 4, 40
+	var group sync.WaitGroup
+	for w := range writers {
+		s := []store.Store{a, b}[w%2]
+		group.Go(func() {
+			for done := 0; done < additions; {
+				snap, err := s.Snapshot(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				e := snap.Get(pod("a/n"))
+				before, _, _ := strings.Cut(string(e.Value), "@")
+				op := put("a/n", before+"+")
+				op.Expect = e.Revision
+				_, err = s.Commit(t.Context(), op)
+				var conflict *store.ConflictError
+				switch {
+				case err == nil:
+					done++
+				case !errors.As(err, &conflict):
+					t.Error(err)
+					return
+				case conflict.Found.Revision <= e.Revision:
+					t.Errorf("a conflict with %d, which was expected to be %d", conflict.Found.Revision, e.Revision)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if got := strings.Count(value(t, b, "a/n"), "+"); got != writers*additions {
+		t.Errorf("%d additions are left of %d", got, writers*additions)
+	}
+}
+
+func TestCommitWhoseAnswerIsLost(t *testing.T) {
+	address, prefix := member(t), space()
+	p := newProxy(t, address)
+	a := open(t, etcd.Options{Endpoints: []string{p.address()}, Prefix: prefix})
+	b := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix})
+	made := commit(t, a, put("a/x", "1"))
+	w, err := b.Watch("pods", "", made.Revision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.hold()
+	results := make(chan store.Result, 1)
+	go func() {
+		op := put("a/x", "2")
+		op.Expect = made.Revision
+		r, err := a.Commit(t.Context(), op, store.Op{Key: pod("a/none")})
+		if err != nil {
+			t.Error(err)
+		}
+		results <- r
+	}()
+	events, err := w.Next(t.Context()) // it has happened, and the one who did it does not know
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.cut()
+	p.pass()
+	r := <-results
+	if !r.Changed || r.Revision != events[0].Entry.Revision {
+		t.Errorf("changed %v at %d, and it was at %d", r.Changed, r.Revision, events[0].Entry.Revision)
+	}
+	if again := commit(t, b, put("a/x", "2")); again.Changed {
+		t.Errorf("it was done twice, up to %d", again.Revision)
+	}
+}
+
+func TestStoreThatWasAwayTooLong(t *testing.T) {
+	address, prefix := member(t), space()
+	p := newProxy(t, address)
+	a := open(t, etcd.Options{Endpoints: []string{p.address()}, Prefix: prefix})
+	b := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix})
+	at := commit(t, a, put("a/x", "1"), put("a/gone", "1")).Revision
+	w, err := a.Watch("pods", "", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes, err := a.Watch("nodes", "", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := a.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	p.hold()
+	p.cut()
+	commit(t, b, store.Op{Key: pod("a/gone"), Type: store.Delete, Expect: store.Any, RevisionAt: -1})
+	for i := range 10 {
+		commit(t, b, put("a/x", fmt.Sprint(i)))
+	}
+	base := compactAll(t, address, prefix)
+	last := commit(t, b, put("a/y", "1")).Revision
+	p.cut()
+	p.pass()
+
+	want := fmt.Sprintf("1@%d", last)
+	if got := value(t, a, "a/y"); got != want {
+		t.Errorf("a/y is %q, want %q", got, want)
+	}
+	if got := value(t, a, "a/gone"); got != "" {
+		t.Errorf("a/gone is %q", got)
+	}
+	for name, w := range map[string]store.Watch{"pods": w, "nodes": nodes} {
+		if _, err := w.TryNext(); !errors.Is(err, store.ErrCompacted) {
+			t.Errorf("watch of %s: %v, want %v", name, err, store.ErrCompacted)
+		}
+	}
+	if got := a.Compacted(); got != last-1 {
+		t.Errorf("compacted to %d, want %d (base %d)", got, last-1, base)
+	}
+	if before.Get(pod("a/gone")) == nil {
+		t.Error("a snapshot from before has lost a key")
+	}
+	if _, err := a.Watch("pods", "", last-1); err != nil {
+		t.Errorf("Watch of what etcd still has: %v", err)
+	}
+}
+
+// compactAll lets etcd forget all history of a store.
+func compactAll(t *testing.T, address, prefix string) int64 {
+	t.Helper()
+	c := raw(t, address)
+	head, err := c.Get(t.Context(), prefix+"/head")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Compact(t.Context(), head.Kvs[0].ModRevision); err != nil {
+		t.Fatal(err)
+	}
+	return head.Kvs[0].CreateRevision
+}
+
+func raw(t *testing.T, address string) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{address}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func TestHistoryOutlivesTheProcess(t *testing.T) {
+	address, prefix := member(t), space()
+	a := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix})
+	first := commit(t, a, put("a/x", "1")).Revision
+	gone := put("a/x", "last")
+	gone.Type, gone.Origin = store.Delete, "somebody"
+	commit(t, a, gone)
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix})
+	w, err := b.Watch("pods", "", first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := w.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := events[0]
+	got := fmt.Sprint(e.Type, " ", string(e.Entry.Value), " ", e.Origin, " after ", string(e.Prev.Value))
+	want := fmt.Sprintf("%d last@%d somebody after 1@%d", store.Delete, first+1, first)
+	if got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestForeignKeysStopReadsInsteadOfBecomingObjects(t *testing.T) {
+	address, prefix := member(t), space()
+	s := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix, Timeout: 300 * time.Millisecond})
+	if _, err := raw(t, address).Put(t.Context(), prefix+"/o/pods/a/x", "{}"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.Commit(t.Context(), put("a/x", "1"))
+	if err == nil || !strings.Contains(err.Error(), "somebody else has written") {
+		t.Errorf("Commit: %v, want it to say that somebody else has written", err)
+	}
+}
+
+func TestCommitsThatEtcdNeverTakes(t *testing.T) {
+	address := member(t)
+	s := open(t, etcd.Options{Endpoints: []string{address}, Prefix: space()})
+	var many []store.Op
+	for i := range 200 {
+		many = append(many, put(fmt.Sprintf("a/%d", i), "1"))
+	}
+	for name, ops := range map[string][]store.Op{
+		"many keys": many,
+		"a lot":     {put("a/x", strings.Repeat("x", 3<<20))},
+	} {
+		began := time.Now()
+		_, err := s.Commit(t.Context(), ops...)
+		if err == nil || !strings.Contains(err.Error(), "not possible") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("%s: it took %v to say so", name, took)
+		}
+	}
+	if s.Revision() != 0 {
+		t.Errorf("revision %d", s.Revision())
+	}
+}
