@@ -5,33 +5,35 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/scheme"
 	metaclient "k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/setpoint-dev/setpoint/cache/wire"
 )
 
 // sources makes the source of each feed, over one HTTP client.
 type sources struct {
-	config   *rest.Config
-	opts     Options
-	codecs   serializer.CodecFactory
-	params   runtime.ParameterCodec
-	metadata metaclient.Interface
-	dynamic  dynamic.Interface
+	config     *rest.Config
+	opts       Options
+	serializer runtime.NegotiatedSerializer
+	params     runtime.ParameterCodec
+	metadata   metaclient.Interface
+	dynamic    dynamic.Interface
 }
 
 func newSources(config *rest.Config, opts Options) (*sources, error) {
 	s := &sources{
-		config: config,
-		opts:   opts,
-		codecs: serializer.NewCodecFactory(opts.Scheme),
-		params: runtime.NewParameterCodec(opts.Scheme),
+		config:     config,
+		opts:       opts,
+		serializer: wire.Serializer(opts.Scheme),
+		params:     runtime.NewParameterCodec(opts.Scheme),
 	}
 	var err error
-	if s.metadata, err = metaclient.NewForConfigAndClient(metaclient.ConfigFor(config), opts.HTTPClient); err != nil {
+	if s.metadata, err = wire.Metadata(config, opts.HTTPClient); err != nil {
 		return nil, err
 	}
 	s.dynamic, err = dynamic.NewForConfigAndClient(config, opts.HTTPClient)
@@ -54,12 +56,29 @@ func (s *sources) source(id feedID) (source, error) {
 	if _, err := s.opts.Scheme.New(list); err != nil {
 		return nil, err
 	}
-	rc, err := apiutil.RESTClientForGVK(id.gvk, false, false, s.config, s.codecs, s.opts.HTTPClient)
+	rc, err := s.typedClient(id.gvk)
 	if err != nil {
 		return nil, err
 	}
 	newList := func() (runtime.Object, error) { return s.opts.Scheme.New(list) }
 	return typedSource{rc, mapping.Resource.Resource, s.params, newList}, nil
+}
+
+// typedClient returns a client of a group and version. Kubernetes' own kinds may come in protobuf.
+func (s *sources) typedClient(gvk schema.GroupVersionKind) (rest.Interface, error) {
+	config := rest.CopyConfig(s.config)
+	config.GroupVersion, config.APIPath = new(gvk.GroupVersion()), "/apis"
+	if gvk.Group == "" {
+		config.APIPath = "/api"
+	}
+	if config.UserAgent == "" {
+		config.UserAgent = rest.DefaultKubernetesUserAgent()
+	}
+	if config.ContentType == "" && scheme.Scheme.Recognizes(gvk) {
+		config.ContentType = runtime.ContentTypeProtobuf
+	}
+	config.NegotiatedSerializer = s.serializer
+	return rest.RESTClientForConfigAndClient(config, s.opts.HTTPClient)
 }
 
 // typedSource reads objects in their Go types.

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/setpoint-dev/setpoint/cache/wire"
 	"github.com/setpoint-dev/setpoint/controller"
 )
 
@@ -28,7 +28,11 @@ func Setup(mgr *controller.Manager, opts Options) error {
 	if err != nil {
 		return fmt.Errorf("discovery client: %w", err)
 	}
-	meta, err := metadata.NewForConfig(cfg)
+	web, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return fmt.Errorf("HTTP client: %w", err)
+	}
+	meta, err := wire.Metadata(cfg, web)
 	if err != nil {
 		return fmt.Errorf("metadata client: %w", err)
 	}
