@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/setpoint-dev/setpoint/store"
+	"github.com/setpoint-dev/setpoint/store/storetest/checker"
 )
 
 // effort is how long a test tries to hit a race, whatever the engine and the machine.
@@ -231,4 +232,12 @@ func testReadyRace(e *env) {
 	}
 	cancel()
 	readers.Wait()
+}
+
+// testChecker is the whole contract under random traffic, judged from a record of it.
+func testChecker(e *env) {
+	seed := uint64(time.Now().UnixNano())
+	if err := checker.Check(e.Context(), e.Store, checker.Options{Seed: seed}); err != nil {
+		e.Errorf("seed %d: %v", seed, err)
+	}
 }

@@ -50,6 +50,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		{"WatchOpenedDuringCompactionHasNoGap_B006", testOpenRace},
 		{"CloseEndsWatchesAndCommits", testClose},
 		{"ModelAgrees", testModel},
+		{"CheckerFindsNothing", testChecker},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(&env{T: t, Store: open(t)}) })
 	}
