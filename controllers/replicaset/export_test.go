@@ -8,7 +8,6 @@ type (
 var (
 	Plan          = plan
 	Status        = status
-	SlowStart     = slowStart
 	NewReconciler = newReconciler
 )
 

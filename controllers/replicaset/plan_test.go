@@ -1,7 +1,6 @@
 package replicaset_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -211,14 +210,6 @@ func TestStatusFailureCondition(t *testing.T) {
 	}
 	if after := replicaset.Status(snap, replicaset.Actions{}, nil); len(after.Conditions) != 0 {
 		t.Errorf("after a success the conditions are %v", after.Conditions)
-	}
-}
-
-func TestSlowStartStopsAtTheFirstFailure(t *testing.T) {
-	calls := 0
-	made, err := replicaset.SlowStart(context.Background(), 100, func(int) error { calls++; return errors.New("refused") })
-	if made != 1 || calls != 1 || err == nil {
-		t.Errorf("made %d, calls %d, error %v; want one call and its error", made, calls, err)
 	}
 }
 

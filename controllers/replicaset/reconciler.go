@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/setpoint-dev/setpoint/controllers/ownership"
+	"github.com/setpoint-dev/setpoint/controllers/podcontrol"
 	"github.com/setpoint-dev/setpoint/controllers/podfacts"
 )
 
@@ -35,19 +35,14 @@ type Reconciler struct {
 	client client.Client
 	live   client.Reader
 	clock  clock.PassiveClock
-	events events.EventRecorder
-
-	mu sync.Mutex
-	// uncertain holds the sets for which a create may have happened though it was reported as
-	// failed. Their pods are counted at the server until a pass succeeds.
-	uncertain map[types.NamespacedName]bool
+	pods   podcontrol.Control
+	doubts podcontrol.Doubts
 }
 
 func newReconciler(c client.Client, live client.Reader, clk clock.PassiveClock,
 	rec events.EventRecorder,
 ) *Reconciler {
-	return &Reconciler{client: c, live: live, clock: clk, events: rec,
-		uncertain: map[types.NamespacedName]bool{}}
+	return &Reconciler{client: c, live: live, clock: clk, pods: podcontrol.Control{Client: c, Events: rec}}
 }
 
 // Reconcile makes one pass over the ReplicaSet that the request names.
@@ -55,7 +50,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	set := &appsv1.ReplicaSet{}
 	if err := r.client.Get(ctx, req.NamespacedName, set); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.setUncertain(req.NamespacedName, false)
+			r.doubts.Note(req.NamespacedName, nil)
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, err
@@ -94,8 +89,8 @@ func (r *Reconciler) claimedPods(ctx context.Context, set *appsv1.ReplicaSet) ([
 
 // candidates returns the pods of the namespace that the set owns or nobody does.
 func (r *Reconciler) candidates(ctx context.Context, set *appsv1.ReplicaSet) ([]*corev1.Pod, error) {
-	if r.isUncertain(client.ObjectKeyFromObject(set)) {
-		return listPods(ctx, r.live, client.InNamespace(set.Namespace))
+	if r.doubts.Has(client.ObjectKeyFromObject(set)) {
+		return podcontrol.List(ctx, r.live, client.InNamespace(set.Namespace))
 	}
 	owned, err := r.podsOf(ctx, set.Namespace, set.UID)
 	if err != nil {
@@ -108,23 +103,8 @@ func (r *Reconciler) candidates(ctx context.Context, set *appsv1.ReplicaSet) ([]
 func (r *Reconciler) podsOf(ctx context.Context, namespace string,
 	uid types.UID,
 ) ([]*corev1.Pod, error) {
-	return listPods(ctx, r.client, client.InNamespace(namespace),
+	return podcontrol.List(ctx, r.client, client.InNamespace(namespace),
 		client.MatchingFields{podsByController: string(uid)}, client.UnsafeDisableDeepCopy)
-}
-
-// listPods lists from either reader. What the cache returns is shared and must not be changed.
-func listPods(ctx context.Context, from client.Reader,
-	opts ...client.ListOption,
-) ([]*corev1.Pod, error) {
-	var list corev1.PodList
-	if err := from.List(ctx, &list, opts...); err != nil {
-		return nil, err
-	}
-	pods := make([]*corev1.Pod, len(list.Items))
-	for i := range list.Items {
-		pods[i] = &list.Items[i]
-	}
-	return pods, nil
 }
 
 // siblingPods returns the pods of all sets that have the same controller, this one included. It
@@ -154,52 +134,19 @@ func (r *Reconciler) siblingPods(ctx context.Context, set *appsv1.ReplicaSet) []
 // apply creates and deletes what the plan says. A namespace that is being deleted refuses every
 // create; that is not a failure of the set, and nothing is gained by trying again.
 func (r *Reconciler) apply(ctx context.Context, set *appsv1.ReplicaSet, act actions) error {
-	_, createErr := slowStart(ctx, act.Create, func(int) error { return r.createPod(ctx, set) })
-	terminating := apierrors.HasStatusCause(createErr, corev1.NamespaceTerminatingCause)
-	r.setUncertain(client.ObjectKeyFromObject(set), createErr != nil && !terminating &&
-		!allRefused(createErr))
-	if terminating {
+	_, createErr := podcontrol.SlowStart(ctx, act.Create, func(int) error { return r.createPod(ctx, set) })
+	if podcontrol.NamespaceEnds(createErr) {
 		createErr = nil
 	}
-	deleteErr := together(len(act.Remove), func(i int) error {
-		return r.deletePod(ctx, set,
-			act.Remove[i])
+	r.doubts.Note(client.ObjectKeyFromObject(set), createErr)
+	deleteErr := podcontrol.Together(len(act.Remove), func(i int) error {
+		return r.pods.Delete(ctx, set, act.Remove[i])
 	})
 	return errors.Join(createErr, deleteErr)
 }
 
 func (r *Reconciler) createPod(ctx context.Context, set *appsv1.ReplicaSet) error {
-	pod := &corev1.Pod{ObjectMeta: *set.Spec.Template.ObjectMeta.DeepCopy(),
-		Spec: *set.Spec.Template.Spec.DeepCopy()}
-	pod.Name = ""
-	pod.GenerateName = set.Name + "-"
-	pod.Namespace = set.Namespace
-	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, kind)}
-	err := r.client.Create(ctx, pod)
-	switch {
-	case err == nil:
-		r.events.Eventf(set, pod, corev1.EventTypeNormal, "SuccessfulCreate", "Create",
-			"Created pod: %s", pod.Name)
-	case !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		r.events.Eventf(set, nil, corev1.EventTypeWarning, "FailedCreate", "Create",
-			"Error creating: %v", err)
-	}
-	return err
-}
-
-func (r *Reconciler) deletePod(ctx context.Context, set *appsv1.ReplicaSet, pod *corev1.Pod) error {
-	err := r.client.Delete(ctx, pod.DeepCopy(), client.Preconditions{UID: &pod.UID})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // gone, and perhaps replaced by a namesake: that one was not chosen
-	}
-	if err != nil {
-		r.events.Eventf(set, pod, corev1.EventTypeWarning, "FailedDelete", "Delete",
-			"Error deleting: %v", err)
-		return fmt.Errorf("delete pod %s: %w", pod.Name, err)
-	}
-	r.events.Eventf(set, pod, corev1.EventTypeNormal, "SuccessfulDelete", "Delete",
-		"Deleted pod: %s", pod.Name)
-	return nil
+	return r.pods.Create(ctx, set, podcontrol.FromTemplate(set, kind, &set.Spec.Template))
 }
 
 func (r *Reconciler) writeStatus(ctx context.Context, set *appsv1.ReplicaSet,
@@ -210,39 +157,4 @@ func (r *Reconciler) writeStatus(ctx context.Context, set *appsv1.ReplicaSet,
 	}
 	set.Status = next
 	return client.IgnoreNotFound(r.client.Status().Update(ctx, set))
-}
-
-// allRefused reports whether the server answered each failed request with a refusal, so that
-// nothing was created for certain.
-func allRefused(err error) bool {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, e := range joined.Unwrap() {
-			if !allRefused(e) {
-				return false
-			}
-		}
-		return true
-	}
-	var answer apierrors.APIStatus
-	if !errors.As(err, &answer) {
-		return false
-	}
-	code := answer.Status().Code
-	return code >= 400 && code < 500 && !apierrors.IsTimeout(err)
-}
-
-func (r *Reconciler) isUncertain(set types.NamespacedName) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.uncertain[set]
-}
-
-func (r *Reconciler) setUncertain(set types.NamespacedName, uncertain bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if uncertain {
-		r.uncertain[set] = true
-	} else {
-		delete(r.uncertain, set)
-	}
 }

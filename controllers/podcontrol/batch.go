@@ -1,4 +1,4 @@
-package replicaset
+package podcontrol
 
 import (
 	"context"
@@ -10,16 +10,16 @@ import (
 // requestsMax is how many requests of one pass are under way at once.
 const requestsMax = 16
 
-// slowStart calls do for 0 to n-1, first one at a time, then in batches of twice the size while all
+// SlowStart calls do for 0 to n-1, first one at a time, then in batches of twice the size while all
 // succeed, so that what fails for all fails once and not n times. It returns how many calls were
 // made, the errors of the batch that failed joined, and the context's error if that ended.
-func slowStart(ctx context.Context, n int, do func(i int) error) (made int, err error) {
+func SlowStart(ctx context.Context, n int, do func(i int) error) (made int, err error) {
 	for batch := 1; made < n; batch *= 2 {
 		if err := ctx.Err(); err != nil {
 			return made, err
 		}
 		size := min(batch, n-made)
-		if err := together(size, func(i int) error { return do(made + i) }); err != nil {
+		if err := Together(size, func(i int) error { return do(made + i) }); err != nil {
 			return made + size, err
 		}
 		made += size
@@ -27,8 +27,8 @@ func slowStart(ctx context.Context, n int, do func(i int) error) (made int, err 
 	return made, nil
 }
 
-// together calls do for 0 to n-1, up to requestsMax at a time, and returns all errors joined.
-func together(n int, do func(i int) error) error {
+// Together calls do for 0 to n-1, up to requestsMax at a time, and returns all errors joined.
+func Together(n int, do func(i int) error) error {
 	errs := make([]error, n)
 	var group errgroup.Group
 	group.SetLimit(requestsMax)
