@@ -2,6 +2,12 @@ package apiserver_test
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
 	"fmt"
 	"testing"
 
@@ -80,4 +86,31 @@ func TestEventsAreOneStore(t *testing.T) {
 	}
 	a.want(200, "DELETE "+events+"/e", "", "")
 	a.want(404, "GET "+core+"/e", "", "")
+}
+
+// An approver writes conditions through a view, and nothing else.
+func TestApproval(t *testing.T) {
+	const csrs = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+	a := newAPI(t)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}))
+	got := a.want(201, "POST "+csrs, "", `{"metadata":{"name":"c"},"spec":{"signerName":"a.b/c","usages":["client auth"],"username":"liar","request":"`+text+`"}}`)
+	if got.str("spec", "username") != "admin" {
+		t.Errorf("who asks is not written down: %s", got.text)
+	}
+	const condition = `{"status":{"conditions":[{"type":"Approved","status":"True","reason":"r","message":"m"}]},"spec":{"signerName":"x.y/z"}}`
+	a.want(422, "PATCH "+csrs+"/c/status", merge, condition)
+	got = a.want(200, "PATCH "+csrs+"/c/approval", merge, condition)
+	conditions := tree.List(got.body, "status", "conditions")
+	if len(conditions) != 1 || got.str("spec", "signerName") != "a.b/c" {
+		t.Errorf("got %s", got.text)
+	}
+	a.want(422, "PATCH "+csrs+"/c/approval", merge, `{"status":{"conditions":[]}}`)
 }

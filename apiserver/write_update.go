@@ -227,7 +227,7 @@ func (t *write) prepareUpdate(env *kinds.Env, obj, live kinds.Object) error {
 			t.hooks.PrepareForStatusUpdate(env, obj, live)
 		}
 		return nil
-	case t.kind.Status:
+	case t.kind.Status && t.hooks == &t.kind.Strategy: // a view says itself what it lets through
 		tree.Move("status", live, obj)
 	}
 	if t.hooks.PrepareForUpdate != nil {

@@ -339,6 +339,7 @@ func (w *world) env() *kinds.Env {
 	return &kinds.Env{
 		Context: context.Background(),
 		Now:     time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		User:    kinds.User{Name: "jane", Groups: []string{"readers"}, Extra: map[string][]string{"k": {"v"}}},
 		Get: func(_, resource, namespace, name string) kinds.Object {
 			return w.objects[resource+"/"+namespace+"/"+name]
 		},

@@ -24,7 +24,7 @@ func fixed(found func(v any) any, paths []string) func(obj, old kinds.Object) fi
 	return func(obj, old kinds.Object) field.ErrorList {
 		var e check.Errors
 		for _, path := range paths {
-			keys := strings.Split(path, ".")
+			keys := split(path)
 			if v := tree.Get(obj, keys...); !tree.Equal(v, tree.Get(old, keys...)) {
 				e.Invalid(check.NewPath(keys[0], keys[1:]...), found(v), check.Immutable)
 			}
@@ -32,3 +32,6 @@ func fixed(found func(v any) any, paths []string) func(obj, old kinds.Object) fi
 		return e.List()
 	}
 }
+
+// split returns the keys of a dotted path.
+func split(path string) []string { return strings.Split(path, ".") }

@@ -147,10 +147,8 @@ func Quantity(v any) resource.Quantity {
 }
 
 func containerResourceName(e *check.Errors, path check.Path, name string) {
-	if !resourceName(e, path, name) {
-		return
-	}
-	switch {
+	resourceName(e, path, name)
+	switch { // upstream tells of a name that is nowhere right twice
 	case !strings.Contains(name, "/"):
 		if !slices.Contains(standardResources[:3], name) && !strings.HasPrefix(name, hugePages) {
 			e.Invalid(path, name, "must be a standard resource for containers")
