@@ -271,6 +271,9 @@ func (a *Agent) removeOrphans(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := a.removeVolumesWithout(pods); err != nil {
+		return err
+	}
 	for _, p := range pods {
 		if a.worker(p.UID) != nil {
 			continue
@@ -285,6 +288,26 @@ func (a *Agent) removeOrphans(ctx context.Context) error {
 		a.Logger.Info("removing what is left of a deleted pod", "namespace", p.Namespace, "name", p.Name, "uid", p.UID)
 		err = errors.Join(a.Runtime.RemovePod(ctx, p.UID), a.volumes.remove(p.UID))
 		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeVolumesWithout removes the volumes that no pod has, neither one of those
+// on the machine nor one that is to be: an agent was killed between removing a
+// pod and its volumes.
+func (a *Agent) removeVolumesWithout(pods []PodState) error {
+	uids, err := a.volumes.pods()
+	if err != nil {
+		return err
+	}
+	for _, uid := range uids {
+		has := func(p PodState) bool { return p.UID == uid }
+		if slices.ContainsFunc(pods, has) || a.worker(uid) != nil {
+			continue
+		}
+		if err := a.volumes.remove(uid); err != nil {
 			return err
 		}
 	}

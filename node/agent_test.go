@@ -114,22 +114,36 @@ func TestPodDeletedWhileNoAgentRan(t *testing.T) {
 	m.boot()
 	pod := m.run("web", nil, forever)
 	m.await(pod, "ready", ready)
+	kept := m.run("kept", func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+			EmptyDir: &corev1.EmptyDirVolumeSource{},
+		}}}
+	}, forever)
+	m.await(kept, "ready", ready)
 	m.stop()
 	if err := m.Delete(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
+	// What a kill between removing a pod and its volumes leaves.
+	volumes := filepath.Join(m.dir, "volumes")
+	if err := os.MkdirAll(filepath.Join(volumes, "gone", "token"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	m.boot()
 	m.await(m.run("other", nil, forever), "ready", ready)
-	for {
+	for ended := false; !ended; {
 		changed := m.agent.NextChange(pod.UID)
 		states, err := m.runtime.Pods(t.Context(), pod.UID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(states) == 0 || !states[0].Containers[0].Running {
-			return
+		if ended = len(states) == 0 || !states[0].Containers[0].Running; !ended {
+			<-changed
 		}
-		<-changed
+	}
+	left, err := os.ReadDir(volumes)
+	if err != nil || len(left) != 1 || left[0].Name() != string(kept.UID) {
+		t.Errorf("volumes of %v are left (%v), want those of %s", left, err, kept.UID)
 	}
 }
 

@@ -260,5 +260,18 @@ func subPath(dir, sub string, writable bool) (string, error) {
 	return resolved, nil
 }
 
+// pods are the pods that have volumes here.
+func (v volumes) pods() ([]types.UID, error) {
+	entries, err := os.ReadDir(v.dir)
+	if err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
+	uids := make([]types.UID, 0, len(entries))
+	for _, e := range entries {
+		uids = append(uids, types.UID(e.Name()))
+	}
+	return uids, nil
+}
+
 // remove deletes the volumes of a pod.
 func (v volumes) remove(uid types.UID) error { return os.RemoveAll(v.pod(uid)) }

@@ -36,3 +36,26 @@ func TestRuntime(t *testing.T) {
 	// Closed with the whole test: each check removes its pods at its own end.
 	runtimetest.Run(t, func(*testing.T) node.Runtime { return open(t, dir) })
 }
+
+// TestUnfinishedPodIsSwept leaves what a kill in the middle of CreatePod or RemovePod does.
+func TestUnfinishedPodIsSwept(t *testing.T) {
+	dir := t.TempDir()
+	r := open(t, dir)
+	if _, err := r.CreatePod(t.Context(), node.PodConfig{UID: "whole", Namespace: "ns", Name: "whole"}); err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	part := filepath.Join(dir, "state", "pods", "part", "containers", "c", "0")
+	if err := os.MkdirAll(part, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	r = open(t, dir)
+	left, err := os.ReadDir(filepath.Join(dir, "state", "pods"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods, err := r.Pods(t.Context())
+	if len(left) != 1 || len(pods) != 1 || pods[0].UID != "whole" || err != nil {
+		t.Errorf("after the restart: directories %v, pods %v, error %v; want the whole pod alone", left, pods, err)
+	}
+}

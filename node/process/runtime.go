@@ -371,19 +371,28 @@ func (r *Runtime) prune(newest node.ContainerID) {
 	}
 }
 
-// adoptAll reads the state directory.
+// adoptAll reads the state directory. A pod without a record is one that was
+// about to be made, or all but removed, when the agent was killed: no container
+// of it runs, and what is left of it goes.
 func (r *Runtime) adoptAll() error {
-	records, err := filepath.Glob(filepath.Join(r.stateDir, "pods", "*", "pod.json"))
+	dirs, err := filepath.Glob(filepath.Join(r.stateDir, "pods", "*"))
 	if err != nil {
 		return err
 	}
-	for _, path := range records {
+	for _, podDir := range dirs {
 		var pod podRecord
-		if err := readJSON(path, &pod); err != nil {
+		err := readJSON(filepath.Join(podDir, "pod.json"), &pod)
+		if os.IsNotExist(err) {
+			err = os.RemoveAll(podDir)
+		}
+		if err != nil {
 			return err
 		}
+		if pod.UID == "" {
+			continue
+		}
 		r.pods[pod.UID] = &pod
-		instances, err := filepath.Glob(filepath.Join(filepath.Dir(path), "containers", "*", "*"))
+		instances, err := filepath.Glob(filepath.Join(podDir, "containers", "*", "*"))
 		if err != nil {
 			return err
 		}
