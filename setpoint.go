@@ -25,6 +25,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/google/uuid"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -34,8 +35,10 @@ import (
 	"github.com/setpoint-dev/setpoint/controller"
 	"github.com/setpoint-dev/setpoint/kinds"
 	"github.com/setpoint-dev/setpoint/kinds/builtin"
+	"github.com/setpoint-dev/setpoint/lease"
 	"github.com/setpoint-dev/setpoint/store"
 	"github.com/setpoint-dev/setpoint/store/embedded"
+	"github.com/setpoint-dev/setpoint/store/etcd"
 	"github.com/setpoint-dev/setpoint/store/memory"
 )
 
@@ -46,6 +49,11 @@ type Options struct {
 	// process at a time can use it. Empty keeps everything in memory, except what a node writes for
 	// its workloads, which then is in a temporary folder.
 	DataDir string
+	// Store is where the objects are kept if not in DataDir: a URL that etcd.Parse reads, such as
+	// "etcd://10.0.0.1:2379,10.0.0.2:2379". Several control planes may share one: each serves all
+	// objects, and the controllers of one at a time work. Their keys should be copies of each
+	// other, so that clients trust them all: DataDir's folder pki.
+	Store string
 	// Listen is the address to serve HTTPS on, "127.0.0.1:6443"; port 0 chooses one. Empty opens no
 	// port: there are in-process clients only.
 	Listen string
@@ -141,6 +149,9 @@ func (c *ControlPlane) openAuthority() (*pki.Authority, error) {
 }
 
 func (c *ControlPlane) openStore() (store.Store, error) {
+	if c.opts.Store != "" {
+		return c.openShared()
+	}
 	if c.opts.DataDir == "" {
 		return memory.New(memory.Options{Now: c.opts.Clock.Now}), nil
 	}
@@ -149,6 +160,30 @@ func (c *ControlPlane) openStore() (store.Store, error) {
 		return nil, err // and not a nil *embedded.Store in an interface that is not nil
 	}
 	return s, nil
+}
+
+func (c *ControlPlane) openShared() (store.Store, error) {
+	options, err := etcd.Parse(c.opts.Store)
+	if err != nil {
+		return nil, err
+	}
+	options.Logger = c.opts.Log
+	s, err := etcd.Open(context.Background(), options) // waits no longer than the options say
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// controllersLease returns the lease that controllers need to hold, nil where they are the only ones.
+func (c *ControlPlane) controllersLease() *lease.Options {
+	if c.opts.Store == "" {
+		return nil
+	}
+	host, _ := os.Hostname() // only to tell people who holds it
+	return &lease.Options{
+		Namespace: "kube-system", Name: "setpoint-controllers", Holder: host + "_" + uuid.NewString(),
+	}
 }
 
 // Start runs the control plane and returns as soon as requests are served; controllers and the node
@@ -207,6 +242,7 @@ func (c *ControlPlane) runControllers(ctx context.Context) error {
 		Logger:  c.opts.Log,
 		Clock:   c.opts.Clock,
 		Metrics: c.server.Metrics(),
+		Lease:   c.controllersLease(),
 	})
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ func TestWrongUseIsExplained(t *testing.T) {
 		"up extra":                                    `unknown command "extra" for "setpoint up"`,
 		"up --nosuch":                                 "unknown flag: --nosuch",
 		"up --listen nope":                            `listen address "nope": listen tcp: address nope: missing port`,
+		"up --store etcd://nowhere":                   `"nowhere" is not a host and a port`,
 		"up --log-level loud":                         "want debug, info, warn or error",
 		"up --log-format xml":                         "want text or json",
 		"up --controllers web":                        `there is no "web"; there are all, none, deployment`,

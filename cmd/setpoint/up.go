@@ -19,13 +19,14 @@ import (
 
 // planeFlags are the flags of a control plane, with a node or without.
 type planeFlags struct {
-	dataDir, listen, kubeconfig, serviceRange, issuer string
-	hosts, controllers                                []string
-	log                                               logFlags
+	dataDir, store, listen, kubeconfig, serviceRange, issuer string
+	hosts, controllers                                       []string
+	log                                                      logFlags
 }
 
 func (f *planeFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.dataDir, "data-dir", defaultDataDir(), "`folder` of objects, keys and the node's state")
+	flags.StringVar(&f.store, "store", "", "`URL` of an etcd cluster to keep the objects on, etcd://HOST:PORT,HOST:PORT/PREFIX (default: in DATA-DIR)")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:6443", "`address` to serve the API on; port 0 chooses one")
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` to write an administrator's kubeconfig to (default DATA-DIR/kubeconfig)")
 	flags.StringSliceVar(&f.hosts, "host", nil, "further `names` or addresses that clients reach the server by")
@@ -54,7 +55,7 @@ func (f *planeFlags) options(out io.Writer) (setpoint.Options, error) {
 		f.kubeconfig = filepath.Join(f.dataDir, "kubeconfig")
 	}
 	return setpoint.Options{
-		DataDir: f.dataDir, Listen: f.listen, Hosts: f.hosts, Controllers: f.controllers,
+		DataDir: f.dataDir, Store: f.store, Listen: f.listen, Hosts: f.hosts, Controllers: f.controllers,
 		ServiceCIDR: services.Masked(), Log: log,
 	}, nil
 }
