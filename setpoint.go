@@ -13,6 +13,7 @@
 package setpoint
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -113,20 +114,18 @@ func (c *ControlPlane) open() (err error) {
 	if c.loops, err = chosen(c.opts.Controllers); err != nil {
 		return err
 	}
-	if c.authority, err = c.openAuthority(); err != nil {
-		return err
-	}
 	if c.opts.DataDir == "" && c.opts.Node != nil && c.opts.Node.StateDir == "" {
 		if c.scratch, err = os.MkdirTemp("", "setpoint-"); err != nil {
 			return err
 		}
 	}
-	if c.store, err = c.openStore(); err != nil {
+	set, err := c.openParts()
+	if err != nil {
 		return err
 	}
 	c.server, err = apiserver.New(apiserver.Options{
 		Store:       c.store,
-		Kinds:       kinds.NewRegistry(kinds.NewSet(append(builtin.All(), c.opts.Kinds...)...)),
+		Kinds:       kinds.NewRegistry(set),
 		Clock:       c.opts.Clock,
 		Rand:        c.opts.Rand,
 		Log:         c.opts.Log,
@@ -139,6 +138,18 @@ func (c *ControlPlane) open() (err error) {
 		return fmt.Errorf("listen address %q: %w", c.opts.Listen, err)
 	}
 	return nil
+}
+
+// openParts opens the authority, the store and the kinds side by side: each takes milliseconds, of
+// which a start has few.
+func (c *ControlPlane) openParts() (set *kinds.Set, err error) {
+	var parts sync.WaitGroup
+	var authorityErr, storeErr error
+	parts.Go(func() { c.authority, authorityErr = c.openAuthority() })
+	parts.Go(func() { c.store, storeErr = c.openStore() })
+	set = kinds.NewSet(append(builtin.All(), c.opts.Kinds...)...)
+	parts.Wait()
+	return set, cmp.Or(authorityErr, storeErr)
 }
 
 func (c *ControlPlane) openAuthority() (*pki.Authority, error) {
@@ -190,15 +201,9 @@ func (c *ControlPlane) controllersLease() *lease.Options {
 // begin their work meanwhile. Everything ends with the context, or with Stop.
 func (c *ControlPlane) Start(ctx context.Context) error {
 	ctx, c.cancel = context.WithCancel(ctx)
-	if err := c.server.Bootstrap(ctx); err != nil {
-		return fmt.Errorf("first objects: %w", err)
-	}
-	var conf *tls.Config
-	if c.listener != nil {
-		var err error
-		if conf, err = c.authority.ServerConfig(c.hosts()...); err != nil {
-			return err
-		}
+	conf, err := c.prepare(ctx)
+	if err != nil {
+		return err
 	}
 	// The server outlives its users, so that what they write while they stop arrives.
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
@@ -217,6 +222,20 @@ func (c *ControlPlane) Start(ctx context.Context) error {
 		c.server.Stop()
 	})
 	return nil
+}
+
+// prepare makes the first objects and, beside them, the server's certificate if there is a port.
+func (c *ControlPlane) prepare(ctx context.Context) (conf *tls.Config, err error) {
+	var certificate sync.WaitGroup
+	if c.listener != nil {
+		certificate.Go(func() { conf, err = c.authority.ServerConfig(c.hosts()...) })
+	}
+	bootErr := c.server.Bootstrap(ctx)
+	certificate.Wait()
+	if bootErr != nil {
+		return nil, fmt.Errorf("first objects: %w", bootErr)
+	}
+	return conf, err
 }
 
 // run runs a part; the first that fails ends the others.
