@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
 	"github.com/setpoint-dev/setpoint/kinds"
@@ -70,8 +71,12 @@ func bodyType(r *request) (string, error) {
 			return kind, nil
 		}
 	}
-	return "", status(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
-		"the body of the request was in an unknown format - accepted media types include: "+mediaTypes)
+	return "", errBodyType(mediaTypes)
+}
+
+func errBodyType(accepted string) error {
+	return status(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
+		"the body of the request was in an unknown format - accepted media types include: "+accepted)
 }
 
 // body is a request's object before it is anybody's: which type it must be, and the text.
@@ -80,6 +85,8 @@ type body struct {
 	schema *compiled.Schema
 	media  string
 	data   []byte
+	// declared says that clients know the type by its JSON alone, and that the body must name it.
+	declared bool
 }
 
 // readObject reads the request's body as an object of a type.
@@ -92,7 +99,11 @@ func readObject(r *request, gvk schema.GroupVersionKind, s *compiled.Schema) (*b
 	if err != nil {
 		return nil, err
 	}
-	return &body{gvk: gvk, schema: s, media: media, data: data}, nil
+	declared := r.kind.Declared && s == r.kind.Schema
+	if declared && media == protobufType {
+		return nil, errBodyType("application/json, application/yaml")
+	}
+	return &body{gvk: gvk, schema: s, media: media, data: data, declared: declared}, nil
 }
 
 // decode turns the body into a canonical tree of the type, which the caller owns, and a list of
@@ -116,6 +127,9 @@ func (b *body) decode() (obj kinds.Object, findings []string, err error) {
 		return nil, nil, b.decodeError(data, err)
 	}
 	obj = decoded.Object
+	if err := b.checkNamed(data, obj); err != nil {
+		return nil, nil, err
+	}
 	if err := b.checkType(tree.Str(obj, "apiVersion"), tree.Str(obj, "kind")); err != nil {
 		return nil, nil, err
 	}
@@ -159,6 +173,28 @@ func (b *body) decodeProto() (kinds.Object, []string, error) {
 	}
 	decoded.Object["apiVersion"], decoded.Object["kind"] = b.gvk.GroupVersion().String(), b.gvk.Kind
 	return decoded.Object, decoded.Findings, nil
+}
+
+// checkNamed refuses a body that must name its type and does not, or names another version.
+func (b *body) checkNamed(data []byte, obj kinds.Object) error {
+	if !b.declared {
+		return nil
+	}
+	for _, must := range []struct{ key, name string }{{"kind", "Kind"}, {"apiVersion", "apiVersion"}} {
+		if tree.Str(obj, must.key) == "" {
+			//lint:ignore ST1005 the text is what clients of Kubernetes know
+			return b.unrecognized(fmt.Errorf("Object '%s' is missing in '%s'", must.name, data))
+		}
+	}
+	if said, is := tree.Str(obj, "apiVersion"), b.gvk.GroupVersion().String(); said != is {
+		return apierrors.NewBadRequest(fmt.Sprintf(
+			"the API version in the data (%s) does not match the expected API version (%s)", said, is))
+	}
+	if said := tree.Str(obj, "kind"); said != b.gvk.Kind {
+		return apierrors.NewInvalid(b.gvk.GroupKind(), tree.Str(obj, "metadata", "name"), field.ErrorList{
+			field.Invalid(field.NewPath("kind"), said, "must be "+b.gvk.Kind)})
+	}
+	return nil
 }
 
 // checkType refuses a body that says it is something else.

@@ -17,6 +17,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	out := &response{ResponseWriter: w}
 	out.Header().Set("Audit-Id", s.random.uid())
 	out.Header().Set("Cache-Control", "no-cache, private")
+	s.definitions.follow(hr.Context())
 	r := &request{http: hr, kinds: s.kinds.Current(), query: hr.URL.Query()}
 	begun := s.clock.Now()
 	defer func() { s.metrics.observe(r, out.code, s.clock.Since(begun)) }()
@@ -49,6 +50,9 @@ func (s *Server) serve(w http.ResponseWriter, r *request) error {
 	handle, err := s.route(r)
 	if err != nil {
 		return err
+	}
+	if r.kind != nil && r.kind.Deprecated != "" {
+		warn(w, r.kind.Deprecated)
 	}
 	return handle(s, w, r)
 }

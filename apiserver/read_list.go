@@ -179,7 +179,7 @@ func (s *Server) writeList(w io.Writer, media mediaType, r *request, p *page) er
 			return err
 		}
 	case "PartialObjectMetadataList":
-		out.buf = p.head(out.buf, "PartialObjectMetadata", "meta.k8s.io/"+media.version)
+		out.buf = p.head(out.buf, "PartialObjectMetadataList", "meta.k8s.io/"+media.version)
 		err := s.writeItems(out, r, p, func(dst, own []byte) ([]byte, error) {
 			return appendPartial(dst, media.version, own), nil
 		})
@@ -188,7 +188,7 @@ func (s *Server) writeList(w io.Writer, media mediaType, r *request, p *page) er
 		}
 	default:
 		apiVersion := r.kind.GVK().GroupVersion().String()
-		out.buf = p.head(out.buf, r.kind.Kind, apiVersion)
+		out.buf = p.head(out.buf, r.kind.ListKindName(), apiVersion)
 		// Items of a list do not repeat what the list says.
 		said := []byte(`{"kind":"` + r.kind.Kind + `","apiVersion":"` + apiVersion + `",`)
 		err := s.writeItems(out, r, p, func(dst, own []byte) ([]byte, error) {
@@ -230,7 +230,7 @@ func (s *Server) writeItems(out *chunks, r *request, p *page, item func(dst, own
 func (p *page) head(dst []byte, kind, apiVersion string) []byte {
 	dst = append(dst, `{"kind":"`...)
 	dst = append(dst, kind...)
-	dst = append(dst, `List","apiVersion":"`...)
+	dst = append(dst, `","apiVersion":"`...)
 	dst = append(dst, apiVersion...)
 	dst = append(dst, `","metadata":`...)
 	dst = p.metadata(dst)

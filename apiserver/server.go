@@ -77,8 +77,11 @@ type Server struct {
 	watches *limiter // watches and logs
 	agents  *agents
 	virtual virtual
-	build   build
-	docs    docsPointer
+
+	definitions *definitions
+
+	build build
+	docs  docsPointer
 
 	mutators     []Mutator
 	validators   []Validator
@@ -124,6 +127,7 @@ func New(opts Options) (*Server, error) {
 		opts:    opts,
 		stopped: make(chan struct{}),
 	}
+	s.definitions = newDefinitions(s, opts.Kinds.Current())
 	s.routes = routes()
 	s.metrics = s.newMetrics()
 	s.limiter = newLimiter(inFlightMax, inFlightPerIdentity)

@@ -1,8 +1,10 @@
 package apiserver
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,7 +35,7 @@ func (s *Server) render(media mediaType, r *request, value []byte) ([]byte, erro
 // ownForm returns stored bytes in the form of the request's kind: the bytes themselves, unless the
 // kind is kept in another's form.
 func (s *Server) ownForm(r *request, value []byte) ([]byte, error) {
-	if r.kind.Storage == nil {
+	if isOwnForm(r.kind, value) {
 		return value, nil
 	}
 	obj, err := decodeStored(r.kinds, r.kind, value)
@@ -51,9 +53,32 @@ func (s *Server) ownForm(r *request, value []byte) ([]byte, error) {
 	return append(stamped, out[at:]...), nil
 }
 
+// isOwnForm says whether stored bytes are in the form of a kind, and can be served as they are.
+func isOwnForm(k *kinds.Kind, value []byte) bool {
+	switch {
+	case k.Storage != nil:
+		return false
+	case k.Form == nil:
+		return true
+	case !bytes.HasPrefix(value, k.Form.Prefix):
+		return false
+	}
+	return k.Form.Since == 0 || revisionOf(value) >= k.Form.Since
+}
+
+// revisionOf is the revision that stored bytes say they were written in.
+func revisionOf(value []byte) int64 {
+	text, _ := member(metadataOf(value), "resourceVersion")
+	n, _ := strconv.ParseInt(string(bytes.Trim(text, `"`)), 10, 64)
+	return n
+}
+
 // decodeStored returns the tree of an object, given as its stored bytes, in the form of a kind.
 // The tree is the caller's.
 func decodeStored(set *kinds.Set, k *kinds.Kind, value []byte) (kinds.Object, error) {
+	if k.Form != nil {
+		return k.Form.Read(value)
+	}
 	stored := k
 	if at := k.Storage; at != nil {
 		gvk := schema.GroupVersionKind{Group: at.Group, Version: at.Version, Kind: at.Kind}
@@ -101,11 +126,13 @@ type memo struct {
 	// fields are the values of the selectable fields of the kind in whose form the object is kept,
 	// metadata.name and metadata.namespace left out: the key says those.
 	fields map[string]string
+	// of is the record whose fields they are: other versions of a kind may select by others.
+	of *kinds.Kind
 }
 
 // newMemo makes the memo of a tree in its stored form.
 func newMemo(k *kinds.Kind, obj kinds.Object) *memo {
-	m := &memo{fields: fieldsOf(k, obj)}
+	m := &memo{fields: fieldsOf(k, obj), of: k}
 	if metadata, ok := obj["metadata"].(map[string]any); ok {
 		if labels, ok := metadata["labels"].(map[string]any); ok && len(labels) > 0 {
 			m.labels = make(map[string]string, len(labels))
@@ -134,7 +161,7 @@ func memoOf(set *kinds.Set, k *kinds.Kind, e *store.Entry) (*memo, error) {
 	if k.Storage != nil {
 		return deriveMemo(set, k, e)
 	}
-	if m, ok := e.Memo.Load().(*memo); ok {
+	if m, ok := e.Memo.Load().(*memo); ok && m.of == k {
 		return m, nil
 	}
 	m, err := deriveMemo(set, k, e)
@@ -145,7 +172,7 @@ func memoOf(set *kinds.Set, k *kinds.Kind, e *store.Entry) (*memo, error) {
 }
 
 func deriveMemo(set *kinds.Set, k *kinds.Kind, e *store.Entry) (*memo, error) {
-	m := &memo{labels: labelsOf(e.Value)}
+	m := &memo{labels: labelsOf(e.Value), of: k}
 	if len(k.Fields) > 0 {
 		obj, err := decodeStored(set, k, e.Value)
 		if err != nil {

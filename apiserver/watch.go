@@ -222,6 +222,8 @@ func (t *watchTimers) wait(r *request, ready, stopped <-chan struct{}) (end, due
 		return true, false
 	case <-stopped:
 		return true, false
+	case <-r.kind.Replaced:
+		return true, false
 	case <-r.http.Context().Done():
 		return true, false
 	}

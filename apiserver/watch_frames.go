@@ -73,7 +73,7 @@ func (f *frames) event(dst []byte, ev *store.Event) ([]byte, error) {
 		return dst, nil
 	}
 	kind := naturalType(was, is)
-	if kind == natural && f.table == nil && f.r.kind.Storage == nil {
+	if kind == natural && f.table == nil && isOwnForm(f.r.kind, shownAs(ev, kind)) {
 		return append(dst, f.shared(ev, kind)...), nil
 	}
 	return f.frame(dst, kind, shown(ev, kind))
@@ -87,6 +87,14 @@ func naturalType(was, is bool) string {
 		return modified
 	}
 	return deleted
+}
+
+// shownAs is the stored object that a frame shows, whatever revision it is given.
+func shownAs(ev *store.Event, kind string) []byte {
+	if kind == deleted {
+		return ev.Prev.Value
+	}
+	return ev.Entry.Value
 }
 
 // shown is the object of an event's frame. One that goes is shown as everybody last saw it: what

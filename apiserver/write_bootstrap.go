@@ -17,6 +17,9 @@ import (
 // which pods know the API server. What is there already is left as it is. It is called before the
 // server serves, and may be called again.
 func (s *Server) Bootstrap(ctx context.Context) error {
+	if err := s.definitions.settle(ctx, ""); err != nil {
+		return err
+	}
 	for _, name := range []string{namespaceSystem, namespacePublic, namespaceLeases, namespaceDefault} {
 		obj := kinds.Object{"metadata": map[string]any{"name": name}}
 		if err := s.bootstrap(ctx, "Namespace", "", obj); err != nil {

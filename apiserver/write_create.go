@@ -114,6 +114,9 @@ func (t *write) insertOnce(obj kinds.Object) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := t.dependOnDefinition(snap); err != nil {
+		return nil, err
+	}
 	a := t.attributes(Create, obj, nil, snap)
 	if err := t.mutate(a); err != nil {
 		return nil, err

@@ -185,6 +185,9 @@ func (t *write) removeOnce(opts *metav1.DeleteOptions) (removed, error) {
 		return removed{}, err
 	}
 	gone := removed{value: entry.Value, uid: tree.Str(live, "metadata", "uid")}
+	if prepare := t.hooks.PrepareForDelete; prepare != nil && !tree.Has(live, "metadata", "deletionTimestamp") {
+		prepare(t.env(snap), live)
+	}
 	plan := planDelete(t.kind, live, opts, t.now)
 	if gone.pending = plan.pending; plan.obj == nil {
 		return gone, nil

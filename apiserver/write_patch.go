@@ -101,6 +101,10 @@ func (s *Server) readPatch(w http.ResponseWriter, r *request) (*requestPatch, *w
 		return nil, nil, withDetails(status(http.StatusUnsupportedMediaType,
 			metav1.StatusReasonUnsupportedMediaType, "415: Unsupported Media Type"))
 	}
+	if p.kind == types.StrategicMergePatchType && r.kind.Declared {
+		return nil, nil, errBodyType(strings.Join([]string{string(types.JSONPatchType), string(types.MergePatchType),
+			string(types.ApplyYAMLPatchType)}, ", "))
+	}
 	if _, err := negotiate(r); err != nil {
 		return nil, nil, err
 	}

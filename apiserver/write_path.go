@@ -49,6 +49,9 @@ type write struct {
 	base     store.Revision // of the stored object
 	checks   []store.Op     // what else must not have changed
 	reserved []func()       // gives back what was allocated
+
+	// consequence says that the server itself writes, because of another write.
+	consequence bool
 }
 
 // newWrite begins a write that a request asks for. Possible errors: 400 and 422 for the query.
@@ -96,16 +99,20 @@ func (t *write) load(e *store.Entry) (kinds.Object, error) {
 
 // encode returns what is stored of an object: its bytes, where the revision goes, and its memo.
 func (t *write) encode(obj kinds.Object) (op store.Op) {
-	stored := t.kind
+	stored, form := t.kind, t.kind.Schema
+	memo := newMemo(stored, obj)
 	if at := t.kind.Storage; at != nil {
 		obj = tree.CopyMap(obj)
 		at.ToStored(obj)
 		stored = t.kinds.Kind(schema.GroupVersionKind{Group: at.Group, Version: at.Version, Kind: at.Kind})
+		form, memo = stored.Schema, newMemo(stored, obj)
+	} else if t.kind.Form != nil {
+		obj, form = t.kind.Form.Stored(obj)
 	}
-	value, revisionAt := stored.Schema.Append(make([]byte, 0, encodeHint), obj)
+	value, revisionAt := form.Append(make([]byte, 0, encodeHint), obj)
 	return store.Op{
 		Key: t.key(), Value: value, RevisionAt: revisionAt,
-		Memo: newMemo(stored, obj), Origin: t.origin(),
+		Memo: memo, Origin: t.origin(),
 	}
 }
 
@@ -149,6 +156,9 @@ func (t *write) commit(op store.Op) (*store.Entry, error) {
 		return nil, storeError(err)
 	}
 	t.reserved = nil
+	if !t.consequence {
+		t.server.definitions.after(t.ctx, op)
+	}
 	return result.Entries[0], nil
 }
 

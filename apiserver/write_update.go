@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -68,7 +69,7 @@ func modifiedCode(created bool) int {
 // creation returns the check whether who updates or applies may also create, which it is when
 // there is no object yet; nil where that is not how objects are made.
 func (s *Server) creation(r *request, allowed bool) func() error {
-	if !allowed || r.subresource != "" {
+	if !allowed || r.subresource != "" || !slices.Contains(verbs(r.kind), "create") {
 		return nil
 	}
 	return func() error {

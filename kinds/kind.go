@@ -135,6 +135,9 @@ type Strategy struct {
 	PrepareForUpdate func(env *Env, obj, old Object) error
 	// PrepareForStatusUpdate does the same for the status subresource.
 	PrepareForStatusUpdate func(env *Env, obj, old Object)
+	// PrepareForDelete makes an object ready to be deleted, when a deletion begins: it may set
+	// finalizers, which the object then waits for.
+	PrepareForDelete func(env *Env, obj Object)
 	// Validate returns what is wrong with the object, new or changed.
 	Validate func(obj Object) field.ErrorList
 	// ValidateCreate returns what is wrong only because the object is new.
@@ -163,8 +166,12 @@ type Storage struct {
 
 // Form tells the forms apart in which the objects of a kind were written over time.
 type Form struct {
-	// Current says whether stored bytes are the record's own form, and can be served as they are.
-	Current func(value []byte) bool
+	// Version is that in which objects are kept.
+	Version string
+	// Prefix is what stored bytes of the record's own form begin with, and Since the revision before
+	// which even those may have been written under another schema; zero if none was.
+	Prefix []byte
+	Since  int64
 	// Read brings stored bytes into the record's form, as a tree that is the caller's.
 	Read func(value []byte) (Object, error)
 	// Stored returns an object in the form in which it is kept, and that form's schema. It leaves the

@@ -188,6 +188,9 @@ func versionHash(k *kinds.Kind) string {
 	if k.Storage != nil {
 		group, version, kind = k.Storage.Group, k.Storage.Version, k.Storage.Kind
 	}
+	if k.Form != nil {
+		version = k.Form.Version
+	}
 	hash := sha256.Sum256([]byte(group + "/" + version + "/" + kind))
 	return base64.StdEncoding.EncodeToString(hash[:8])
 }

@@ -20,6 +20,9 @@ const (
 	statusName = "io.k8s.apimachinery.pkg.apis.meta.v1.Status"
 	optionName = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
 	scaleName  = "io.k8s.api.autoscaling.v1.Scale"
+
+	objectMetaName = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+	listMetaName   = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"
 )
 
 // Path is the path of the version 3 document that a kind is in: "api/v1", "apis/apps/v1".
@@ -101,7 +104,11 @@ var info = map[string]any{"title": "Setpoint", "version": "unversioned"}
 func components(own []*kinds.Kind) (map[string]any, error) {
 	names := []string{statusName, optionName}
 	for _, k := range own {
-		names = append(names, k.Schema.Name, listName(k))
+		if k.OpenAPI != nil {
+			names = append(names, objectMetaName, listMetaName)
+		} else {
+			names = append(names, k.Schema.Name, listName(k))
+		}
 		if k.Scale != nil {
 			names = append(names, scaleName)
 		}
@@ -127,12 +134,35 @@ func components(own []*kinds.Kind) (map[string]any, error) {
 		"description": "A patch: its form is what the media type says.", "type": "object",
 	}
 	for _, k := range own {
+		if k.OpenAPI != nil {
+			schemas[k.Schema.Name], schemas[listName(k)] = k.OpenAPI(), listOf(k)
+		}
 		identify(schemas, k)
 	}
 	return schemas, nil
 }
 
-func listName(k *kinds.Kind) string { return k.Schema.Name + "List" }
+// listOf is the component of a list of objects whose own component the record makes.
+func listOf(k *kinds.Kind) map[string]any {
+	text := func(description string) map[string]any {
+		return map[string]any{"type": "string", "description": description}
+	}
+	return map[string]any{
+		"description": k.ListKindName() + " is a list of " + k.Kind, "type": "object", "required": []any{"items"},
+		"properties": map[string]any{
+			"apiVersion": text("The versioned schema of this representation of an object."),
+			"kind":       text("The kind of object this is."),
+			"metadata":   map[string]any{"description": "What every list says of itself.", "allOf": []any{ref(listMetaName)}},
+			"items": map[string]any{"description": "The objects.", "type": "array",
+				"items": map[string]any{"allOf": []any{ref(k.Schema.Name)}}},
+		},
+	}
+}
+
+// listName is the component of a list of a kind's objects.
+func listName(k *kinds.Kind) string {
+	return strings.TrimSuffix(k.Schema.Name, k.Kind) + k.ListKindName()
+}
 
 // bodyName is the component of a subresource's body, if it has one of its own.
 func bodyName(k *kinds.Kind, s kinds.Subresource) string {
@@ -148,7 +178,7 @@ func bodyName(k *kinds.Kind, s kinds.Subresource) string {
 
 // identify says which group, version and kind the components of a kind are.
 func identify(schemas map[string]any, k *kinds.Kind) {
-	for name, kind := range map[string]string{k.Schema.Name: k.Kind, listName(k): k.Kind + "List"} {
+	for name, kind := range map[string]string{k.Schema.Name: k.Kind, listName(k): k.ListKindName()} {
 		if schema, ok := schemas[name].(map[string]any); ok {
 			schema["x-kubernetes-group-version-kind"] = []any{gvk(k.Group, k.Version, kind)}
 		}

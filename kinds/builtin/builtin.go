@@ -13,6 +13,7 @@ import (
 
 	"github.com/setpoint-dev/setpoint/kinds"
 	"github.com/setpoint-dev/setpoint/kinds/builtin/pod"
+	"github.com/setpoint-dev/setpoint/kinds/crd"
 )
 
 // All makes the records, in discovery's order. Nothing is made before the first call, which compiles
@@ -24,6 +25,7 @@ func All() []*kinds.Kind {
 		newEvent(),
 		lease(),
 		endpointSlice(),
+		crd.Kind(),
 	}, workloadKinds(), clusterKinds())
 }
 

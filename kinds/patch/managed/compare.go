@@ -46,7 +46,15 @@ func at(m map[string]any, key string) value {
 	return value{v, ok}
 }
 
-var anything = &schema.Type{Kind: schema.Any}
+var (
+	anything = &schema.Type{Kind: schema.Any}
+	// undeclared is what a declared object keeps without knowing it: maps of more of it.
+	undeclared = func() *schema.Type {
+		t := &schema.Type{Kind: schema.Map, Loose: true}
+		t.Elem = t
+		return t
+	}()
+)
 
 func fieldType(t *schema.Type, key string) *schema.Type {
 	if t.Kind == schema.Map {
@@ -54,6 +62,9 @@ func fieldType(t *schema.Type, key string) *schema.Type {
 	}
 	if f := t.Field(key); f != nil {
 		return f.Type
+	}
+	if t.Loose && t.PreserveUnknown {
+		return undeclared
 	}
 	return anything
 }
@@ -100,6 +111,9 @@ func put(n node, prefix, key string, child node) node {
 // values compares what stands at one place. Maps and lists that are owned as a whole, and those
 // that are empty on both sides, are like scalars.
 func (c *comparer) values(t *schema.Type, l, r value) (changed, removed node) {
+	if t.Loose && !fits(t.Kind, l.v, r.v) {
+		t = anything
+	}
 	switch t.Kind {
 	case schema.Struct, schema.Map:
 		live, _ := l.v.(map[string]any)
@@ -127,6 +141,18 @@ func (c *comparer) values(t *schema.Type, l, r value) (changed, removed node) {
 		return leaf, nil
 	}
 	return nil, nil
+}
+
+// fits says whether values that are there are of the kind that a loose type has.
+func fits(kind schema.Kind, values ...any) bool {
+	for _, v := range values {
+		_, isMap := v.(map[string]any)
+		_, isList := v.([]any)
+		if v != nil && isMap != (kind == schema.Struct || kind == schema.Map) || v != nil && isList != (kind == schema.List) {
+			return false
+		}
+	}
+	return true
 }
 
 // withSelf adds the place itself where it came or went.

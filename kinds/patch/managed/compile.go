@@ -13,7 +13,7 @@ import (
 func compile(root *schema.Type) typed.ParseableType {
 	c := compiler{names: map[*schema.Type]string{}, taken: map[string]bool{}}
 	ref := c.ref(root)
-	c.types = append(c.types, smd.TypeDef{Name: untypedName, Atom: untyped})
+	c.types = append(c.types, smd.TypeDef{Name: untypedName, Atom: untyped}, smd.TypeDef{Name: deducedName, Atom: deduced})
 	return typed.ParseableType{TypeRef: ref, Schema: &smd.Schema{Types: c.types}}
 }
 
@@ -24,6 +24,16 @@ var untyped = smd.Atom{
 	Scalar: scalar(smd.Untyped),
 	List:   &smd.List{ElementType: named(untypedName), ElementRelationship: smd.Atomic},
 	Map:    &smd.Map{ElementType: named(untypedName), ElementRelationship: smd.Atomic},
+}
+
+// deducedName is the type of what a declared object keeps without knowing it: its maps are merged, and
+// everything else is owned as a whole.
+const deducedName = "deduced"
+
+var deduced = smd.Atom{
+	Scalar: scalar(smd.Untyped),
+	List:   &smd.List{ElementType: named(untypedName), ElementRelationship: smd.Atomic},
+	Map:    &smd.Map{ElementType: named(deducedName), ElementRelationship: smd.Separable},
 }
 
 func scalar(s smd.Scalar) *smd.Scalar { return &s }
@@ -99,7 +109,10 @@ func (c *compiler) structure(t *schema.Type) string {
 		f := &t.Fields[i]
 		m.Fields[i] = smd.StructField{Name: f.Name, Type: c.ref(f.Type), Default: f.Default}
 	}
-	if t.PreserveUnknown {
+	switch {
+	case t.PreserveUnknown && t.Loose:
+		m.ElementType = named(deducedName)
+	case t.PreserveUnknown:
 		m.ElementType = named(untypedName)
 	}
 	c.types = append(c.types, smd.TypeDef{Name: name, Atom: smd.Atom{Map: m}})

@@ -1,0 +1,233 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/setpoint-dev/setpoint/kinds"
+	"github.com/setpoint-dev/setpoint/kinds/crd"
+	"github.com/setpoint-dev/setpoint/store"
+)
+
+// definitions keeps the set of kinds in step with the CustomResourceDefinitions in the store.
+//
+// It follows the store's log, and every request makes it catch up before it looks at the kinds: so a
+// definition is in force for the first request that begins after its write was acknowledged, whichever
+// server on the store it was written through. When nothing changed, which is nearly always, that
+// costs a look at the log.
+type definitions struct {
+	server *Server
+	fixed  []*kinds.Kind // those that no definition makes
+	served bool          // whether CustomResourceDefinition is among them
+
+	cursor atomic.Pointer[store.Watch]
+
+	mu     sync.Mutex
+	byName map[string]*definition // guarded by mu
+}
+
+// definition is a CustomResourceDefinition, and the records made of it.
+type definition struct {
+	*crd.Definition
+	kinds []*kinds.Kind
+	// since is the revision before which objects may be of another form; zero if none are.
+	since int64
+	// replaced is closed when objects are served otherwise, or no longer.
+	replaced chan struct{}
+}
+
+func newDefinitions(s *Server, fixed *kinds.Set) *definitions {
+	kind := fixed.Kind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	return &definitions{server: s, fixed: fixed.All(), served: kind != nil, byName: map[string]*definition{}}
+}
+
+// follow brings the set of kinds up to date with the store.
+func (d *definitions) follow(ctx context.Context) {
+	if !d.served || !d.behind() {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.catchUp(ctx); err != nil && !errors.Is(err, store.ErrClosed) && ctx.Err() == nil {
+		d.server.log.Error("definitions of kinds could not be read; the last known ones stay in force", "error", err)
+	}
+}
+
+// behind says whether the log may have something new.
+func (d *definitions) behind() bool {
+	cursor := d.cursor.Load()
+	if cursor == nil {
+		return true
+	}
+	select {
+	case <-(*cursor).Ready():
+		return true
+	default:
+		return false
+	}
+}
+
+// catchUp applies what the log has, or everything there is if the log does not reach back.
+func (d *definitions) catchUp(ctx context.Context) error {
+	cursor := d.cursor.Load()
+	if cursor == nil {
+		return d.load(ctx)
+	}
+	for changed := false; ; {
+		events, err := (*cursor).TryNext()
+		switch {
+		case errors.Is(err, store.ErrCompacted):
+			return d.load(ctx)
+		case err != nil:
+			return err
+		case len(events) == 0 && changed:
+			d.publish()
+			return nil
+		case len(events) == 0:
+			return nil
+		}
+		for _, ev := range events {
+			changed = true
+			if ev.Type == store.Delete {
+				d.drop(ev.Entry.Key.Path)
+				continue
+			}
+			d.put(ev.Entry, ev.Prev == nil)
+		}
+	}
+}
+
+// load reads all definitions.
+func (d *definitions) load(ctx context.Context) error {
+	snap, err := d.server.store.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	cursor, err := d.server.store.Watch(crd.Resource, "", snap.Revision())
+	if err != nil {
+		return err
+	}
+	entries, _ := snap.List(crd.Resource, store.ListOptions{})
+	there := make(map[string]bool, len(entries))
+	for _, e := range entries {
+		there[e.Key.Path] = true
+		d.put(e, false)
+	}
+	for name := range d.byName {
+		if !there[name] {
+			d.drop(name)
+		}
+	}
+	d.cursor.Store(&cursor)
+	d.publish()
+	return nil
+}
+
+// put takes in a definition; created says that no objects can be older than it.
+func (d *definitions) put(e *store.Entry, created bool) {
+	read, err := crd.Read(e.Value, int64(e.Revision))
+	if err != nil {
+		d.server.log.Error("a definition of a kind cannot be used", "name", e.Key.Path, "error", err)
+		return
+	}
+	old := d.byName[e.Key.Path]
+	next := &definition{Definition: read, since: read.Revision}
+	sameForm := old != nil && read.SameForm(old.Definition)
+	switch {
+	case sameForm:
+		next.since, next.replaced = old.since, old.replaced
+	case created:
+		next.since = 0
+	}
+	if !sameForm {
+		d.drop(e.Key.Path)
+		next.replaced = make(chan struct{})
+	}
+	if sameForm && read.SameKinds(old.Definition) {
+		next.kinds = old.kinds
+	} else {
+		next.kinds = read.Kinds(next.since, next.replaced)
+	}
+	d.byName[e.Key.Path] = next
+}
+
+// drop forgets a definition and ends the watches of its objects.
+func (d *definitions) drop(name string) {
+	old := d.byName[name]
+	if old == nil {
+		return
+	}
+	close(old.replaced)
+	for _, k := range old.kinds {
+		d.server.managedTypes.Delete(k.Schema)
+	}
+	delete(d.byName, name)
+}
+
+// publish puts the kinds into force. What a definition cannot do is to take the place of a kind that
+// is not declared by one.
+func (d *definitions) publish() {
+	all := slices.Clone(d.fixed)
+	fixed := kinds.NewSet(d.fixed...)
+	for _, name := range slices.Sorted(maps.Keys(d.byName)) {
+		for _, k := range d.byName[name].kinds {
+			if fixed.Resource(k.GVR()) == nil && fixed.Kind(k.GVK()) == nil {
+				all = append(all, k)
+			}
+		}
+	}
+	d.server.kinds.Replace(kinds.NewSet(all...))
+}
+
+// ofGroup returns the definitions of an API group, or all of them for "", in order of name.
+func (d *definitions) ofGroup(group string) []*definition {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var found []*definition
+	for _, name := range slices.Sorted(maps.Keys(d.byName)) {
+		if def := d.byName[name]; group == "" || def.Group() == group {
+			found = append(found, def)
+		}
+	}
+	return found
+}
+
+// find returns the definition whose objects the store keeps under a resource, or nil.
+func (d *definitions) find(resource string) *definition {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.byName[resource] // a definition has the name of its resource
+}
+
+// groupOf is the API group of a definition, by its name.
+func groupOf(name string) string {
+	_, group, _ := strings.Cut(name, ".")
+	return group
+}
+
+// dependOnDefinition makes the commit of a new object fail if its kind's definition changes before:
+// no object is left behind by a definition that goes.
+// Possible errors: 504 with an invitation to try again, if the kind is not any more what it was when
+// the request began.
+func (t *write) dependOnDefinition(snap store.Snapshot) error {
+	if !t.kind.Declared {
+		return nil
+	}
+	t.server.definitions.follow(t.ctx)
+	if t.server.kinds.Current().Kind(t.kind.GVK()) != t.kind {
+		return apierrors.NewServerTimeout(t.kind.GroupResource(), "create", 1)
+	}
+	if t.depend(snap.Get(store.Key{Resource: crd.Resource, Path: storageResource(t.kind)})) == nil {
+		return fmt.Errorf("%s has no definition", t.kind.GroupResource())
+	}
+	return nil
+}
