@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -84,8 +85,12 @@ func NewPod(t *testing.T, r node.Runtime) *Pod {
 	return p
 }
 
-// Use makes r the runtime through which the pod is seen from now on.
+// Use makes r the runtime through which the pod is seen from now on. The one before it is closed if
+// it can be, as that of an agent that ended: two would both note the end of what they watch.
 func (p *Pod) Use(r node.Runtime) {
+	if before, ok := p.Runtime.(io.Closer); ok {
+		before.Close()
+	}
 	changed := make(chan struct{}, 1)
 	p.Runtime, p.changed = r, changed
 	r.Notify(func(types.UID) {
