@@ -9,6 +9,7 @@ import (
 	"github.com/setpoint-dev/setpoint/controllers/deployment"
 	"github.com/setpoint-dev/setpoint/controllers/endpointslice"
 	"github.com/setpoint-dev/setpoint/controllers/gc"
+	"github.com/setpoint-dev/setpoint/controllers/job"
 	"github.com/setpoint-dev/setpoint/controllers/namespace"
 	"github.com/setpoint-dev/setpoint/controllers/nodelifecycle"
 	"github.com/setpoint-dev/setpoint/controllers/replicaset"
@@ -29,6 +30,9 @@ var loops = []loop{
 	}},
 	{"replicaset", func(m *controller.Manager, _ *ControlPlane) error {
 		return replicaset.Setup(m, replicaset.Options{})
+	}},
+	{"job", func(m *controller.Manager, _ *ControlPlane) error {
+		return job.Setup(m, job.Options{})
 	}},
 	{"endpointslice", func(m *controller.Manager, _ *ControlPlane) error {
 		return endpointslice.Setup(m, endpointslice.Options{})
