@@ -129,6 +129,8 @@ func TestFields(t *testing.T) {
 		{"secrets", "type", "Opaque", kinds.Object{"type": "Opaque"}},
 		{"services", "spec.type", "ClusterIP", kinds.Object{"spec": map[string]any{"type": "ClusterIP"}}},
 		{"events", "involvedObject.name", "p", kinds.Object{"involvedObject": map[string]any{"name": "p"}}},
+		{"certificatesigningrequests.certificates.k8s.io", "spec.signerName", "a.b/c", kinds.Object{"spec": map[string]any{"signerName": "a.b/c"}}},
+		{"resourceslices.resource.k8s.io", "spec.pool.name", "p", kinds.Object{"spec": map[string]any{"pool": map[string]any{"name": "p"}}}},
 		{"events", "source", "c", kinds.Object{"source": map[string]any{}, "reportingComponent": "c"}},
 		{"events.events.k8s.io", "regarding.kind", "Pod", kinds.Object{"regarding": map[string]any{"kind": "Pod"}}},
 		{"events.events.k8s.io", "reportingController", "c", kinds.Object{"reportingController": "c"}},

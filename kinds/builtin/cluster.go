@@ -12,6 +12,7 @@ func clusterKinds() []*kinds.Kind {
 		certificateSigningRequest(), clusterTrustBundle(), podCertificateRequest(),
 		flowSchema(), priorityLevel(),
 		ingressClass(), ingress(), ipAddress(), networkPolicy(), serviceCIDR(),
+		deviceClass(), deviceTaintRule(), resourceClaim(), resourceClaimTemplate(), resourceSlice(),
 		storageVersionMigration(),
 		csiDriver(), csiNode(), csiStorageCapacity(), storageClass(), volumeAttachment(), volumeAttributesClass(),
 		priorityClass(),
