@@ -4,7 +4,7 @@
 GO ?= go
 BIN := bin/setpoint
 
-.PHONY: up demo build test lint generate bench clean FORCE
+.PHONY: up demo build test torture lint generate bench clean FORCE
 
 up: build ## run a control plane; Ctrl-C ends it, the workloads and the data stay
 	$(BIN) up --data-dir .setpoint
@@ -19,6 +19,9 @@ $(BIN): FORCE
 
 test: ## all tests with the race detector, linters included
 	$(GO) test -race -timeout 40m ./...
+
+torture: ## kill a store that writes, ten thousand times
+	SETPOINT_TORTURE=10000 $(GO) test -run 'KilledProcess' -timeout 6h -v ./store/embedded/
 
 lint: ## only the rules of the source
 	$(GO) test ./internal/lint/

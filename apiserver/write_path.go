@@ -113,6 +113,7 @@ func (t *write) encode(obj kinds.Object) (op store.Op) {
 	return store.Op{
 		Key: t.key(), Value: value, RevisionAt: revisionAt,
 		Memo: memo, Origin: t.origin(),
+		Frees: tree.Str(obj, "metadata", "deletionTimestamp") != "",
 	}
 }
 

@@ -84,6 +84,9 @@ type Op struct {
 	Memo any
 	// Origin says who writes and why; it is kept with the history, and not interpreted.
 	Origin string
+	// Frees says that the op makes room, if not now then by what follows it, as the mark that an
+	// object is to be deleted does. Such ops, and Deletes, go through when others get ErrNoSpace.
+	Frees bool
 }
 
 // ListOptions choose a part of a resource.
@@ -166,7 +169,8 @@ var (
 	ErrFuture = errors.New("store: revision is in the future")
 	// ErrClosed says that the store has been closed.
 	ErrClosed = errors.New("store: closed")
-	// ErrNoSpace says that the disk is full; reads go on, and writes do when there is room again.
+	// ErrNoSpace says that the disk is full; reads and what makes room go on, and other writes do when
+	// there is room again.
 	ErrNoSpace = errors.New("store: no space left for writes")
 )
 

@@ -33,7 +33,9 @@ const (
 func (c checkpoint) name() string { return fmt.Sprintf("%s%016x", checkpointPrefix, c.index) }
 
 // write makes the file, and returns its size.
-func (c checkpoint) write(dir string, entries iter.Seq[*store.Entry]) (size int64, err error) {
+func (c checkpoint) write(
+	dir string, entries iter.Seq[*store.Entry], fail func(string) error,
+) (size int64, err error) {
 	path := filepath.Join(dir, c.name())
 	temp := path + ".tmp"
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -43,6 +45,9 @@ func (c checkpoint) write(dir string, entries iter.Seq[*store.Entry]) (size int6
 	size, err = c.writeTo(f, entries)
 	if err == nil {
 		err = f.Sync()
+	}
+	if err == nil {
+		err = fail("name")
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return 0, errors.Join(err, os.Remove(temp))

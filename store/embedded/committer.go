@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/setpoint-dev/setpoint/store"
 	"github.com/setpoint-dev/setpoint/store/internal/core"
 )
@@ -27,6 +25,7 @@ type committer struct {
 	// While the log does not take entries: why, and when it was tried last.
 	broken   error
 	brokenAt time.Time
+	reserve  reserve
 
 	checkpoint     checkpoint // the newest one on disk
 	checkpointSize int64
@@ -100,6 +99,7 @@ func batch(requests []*request) int {
 
 // commit decides the requests, makes them durable together, and only then lets anybody know.
 func (c *committer) commit(requests []*request) {
+	c.findRoom(time.Now())
 	if err := c.repair(); err != nil {
 		for _, r := range requests {
 			r.done <- outcome{err: err}
@@ -116,13 +116,22 @@ func (c *committer) commit(requests []*request) {
 		now := time.Now()
 		if err := c.append(now); err != nil {
 			c.core.Rollback()
-			err = c.fail(err)
+			full := c.makeRoom(err)
+			if err = c.fail(err); full {
+				c.brokenAt = time.Time{}
+				c.commit(requests) // what makes room fits now
+				return
+			}
 			for i := range outcomes {
 				// What was decided was decided on a state that never came to be.
 				outcomes[i] = outcome{err: err}
 			}
 		} else {
+			err := c.options.fail("publish")
 			c.core.Publish(now)
+			if err = errors.Join(err, c.options.fail("published")); err != nil {
+				c.options.Logger.Error("store: publishing", slog.Any("error", err))
+			}
 		}
 	}
 	for i, r := range requests {
@@ -136,6 +145,9 @@ func (c *committer) decide(r *request) outcome {
 	}
 	if r.compact > 0 {
 		return outcome{err: c.core.Compact(r.compact)}
+	}
+	if c.reserve.lost && !makesRoom(r.ops) {
+		return outcome{err: store.ErrNoSpace}
 	}
 	result, err := c.core.Decide(r.ops)
 	return outcome{result, err}
@@ -156,7 +168,7 @@ func (c *committer) append(now time.Time) error {
 
 // fail notes that the log has failed and returns what commits are told.
 func (c *committer) fail(err error) error {
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+	if isFull(err) {
 		c.broken = store.ErrNoSpace
 	} else {
 		c.broken = fmt.Errorf("store: writing the log: %w", err)
@@ -189,7 +201,7 @@ func (c *committer) repair() error {
 // beginCheckpoint starts writing a checkpoint if it is time for one and none is being written.
 func (c *committer) beginCheckpoint() {
 	due := max(c.options.CheckpointBytes, c.checkpointSize)
-	if c.checkpointing != nil || c.broken != nil || c.logged < due {
+	if c.checkpointing != nil || c.broken != nil || c.logged < due && !c.saves(time.Now()) {
 		return
 	}
 	revision, entries := c.store.Entries()
@@ -200,7 +212,7 @@ func (c *committer) beginCheckpoint() {
 	go func() {
 		size, err := int64(0), c.options.fail("checkpoint")
 		if err == nil {
-			size, err = at.write(c.dir, entries)
+			size, err = at.write(c.dir, entries, c.options.fail)
 		}
 		done <- checkpointed{at, size, err}
 	}()
@@ -216,10 +228,10 @@ func (c *committer) endCheckpoint(done checkpointed) {
 	if err == nil {
 		old := c.checkpoint
 		c.checkpoint, c.checkpointSize = done.checkpoint, done.size
-		if old.index > 0 {
+		if err = c.options.fail("release"); err == nil && old.index > 0 {
 			err = os.Remove(filepath.Join(c.dir, old.name()))
 		}
-		if c.broken == nil {
+		if c.broken == nil && err == nil {
 			err = errors.Join(err, c.journal.release(done.checkpoint.index))
 		}
 	}

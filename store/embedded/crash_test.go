@@ -8,7 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"strings"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -35,12 +35,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// often are the points that every batch comes by.
+var often = map[string]bool{"append": true, "appended": true, "publish": true, "published": true}
+
 // writeUntilKilled has writers that each count up under two keys, which a commit changes together.
 func writeUntilKilled(dir, point string) {
 	var passed atomic.Int32
 	after := rand.Int32N(40)
 	s, err := embedded.OpenFailing(dir, embedded.Options{CheckpointBytes: 256 << 10}, func(p string) error {
-		if p == point && (strings.HasPrefix(p, "checkpoint") || passed.Add(1) > after) {
+		if p == point && (!often[p] || passed.Add(1) > after) {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
 		}
@@ -71,7 +74,7 @@ func writeUntilKilled(dir, point string) {
 					os.Exit(1)
 				}
 				mu.Lock()
-				fmt.Printf("%d %d %d\n", w, n, r.Revision)
+				fmt.Printf("%d %d %d\n", w, n, max(r.Revision, s.Revision()))
 				mu.Unlock()
 			}
 		})
@@ -89,9 +92,10 @@ func pair(w, n int, filler []byte) []store.Op {
 // not is there as a whole or not at all, and revisions go on above all that anybody saw (B013).
 func TestKilledProcessLosesNothing(t *testing.T) {
 	dir := t.TempDir()
-	points := []string{"", "append", "appended", "checkpoint", "checkpointed"}
+	points := append([]string{""}, embedded.Points...)
 	acked, seen := map[int]int{}, store.Revision(0)
-	for cycle := range 25 {
+	cycles := crashCycles(t)
+	for cycle := range cycles {
 		point := points[cycle%len(points)]
 		seen = max(seen, crash(t, dir, point, acked))
 		s := open(t, dir, embedded.Options{})
@@ -110,6 +114,9 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 					cycle, point, w, left, right, acked[w])
 			}
 		}
+		if r := commit(t, s, put("after a crash", fmt.Append(nil, cycle))); r <= seen {
+			t.Fatalf("cycle %d, killed at %q: the first revision is %d, and a client had seen %d", cycle, point, r, seen)
+		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +124,20 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 	if len(acked) < crashWriters {
 		t.Errorf("only %d writers ever had a commit acknowledged", len(acked))
 	}
-	t.Logf("revision %d after 25 kills", seen)
+	t.Logf("revision %d after %d kills", seen, cycles)
+}
+
+// crashCycles is how often a process is killed: 200 times, or as often as SETPOINT_TORTURE says.
+func crashCycles(t *testing.T) int {
+	text := os.Getenv("SETPOINT_TORTURE")
+	if text == "" {
+		return 200
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("SETPOINT_TORTURE is %q, want a number of cycles", text)
+	}
+	return n
 }
 
 func counter(t *testing.T, s store.Snapshot, path string) (n int) {
@@ -146,7 +166,7 @@ func crash(t *testing.T, dir, point string, acked map[int]int) (seen store.Revis
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	lines := 0
+	lines, kill := 0, rand.IntN(100)
 	for scanner := bufio.NewScanner(out); scanner.Scan(); lines++ {
 		var w, n int
 		var r store.Revision
@@ -155,7 +175,7 @@ func crash(t *testing.T, dir, point string, acked map[int]int) (seen store.Revis
 			continue
 		}
 		acked[w], seen = max(acked[w], n), max(seen, r)
-		if point == "" && lines == 200 {
+		if point == "" && lines == kill {
 			if err := cmd.Process.Kill(); err != nil {
 				t.Error(err)
 			}

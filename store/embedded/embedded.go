@@ -15,6 +15,7 @@
 //	lock            held while a process uses the directory
 //	checkpoint-N    the state after entry N of the log
 //	wal/            the log, in segments of 16 MB
+//	reserve         32 MB that are given up when the disk is full, so that deletions can be written
 package embedded
 
 import (
@@ -46,10 +47,17 @@ type Options struct {
 	// Logger is told what the store does by itself; nothing is logged unless it is set.
 	Logger *slog.Logger
 
-	// fail is called at the points "append" and "appended" of a batch, "checkpoint" and
-	// "checkpointed" of a checkpoint; an error it returns is what went wrong there. For tests.
+	// fail is called at the points that points lists; an error it returns is what went wrong there.
+	// For tests.
 	fail func(point string) error
 }
+
+// points are where a test can make something go wrong, or kill the process: before and after a batch
+// is appended and synced; before and after what is durable becomes visible, and before it is
+// acknowledged; before a checkpoint is written, before it gets its name, when it has it, and before
+// what it replaces is deleted.
+var points = []string{"append", "appended", "publish", "published",
+	"checkpoint", "name", "checkpointed", "release"}
 
 const (
 	defaultCheckpointBytes = 64 << 20
@@ -135,7 +143,7 @@ func load(dir string, options Options) (*committer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store: reading the directory: %w", err)
 	}
-	c := &committer{options: options, dir: dir, checkpoint: at}
+	c := &committer{options: options, dir: dir, checkpoint: at, reserve: newReserve(dir)}
 	historyOptions := core.Options{HistoryAge: options.HistoryAge, HistoryBytes: options.HistoryBytes}
 	if at.index == 0 {
 		c.core = core.New(historyOptions, 0)
@@ -156,6 +164,9 @@ func load(dir string, options Options) (*committer, error) {
 		return nil, err
 	}
 	c.journal.fail = options.fail
+	if err := c.reserve.hold(); err != nil {
+		return nil, errors.Join(err, c.journal.close())
+	}
 	c.core.Publish(c.replayed)
 	return c, nil
 }

@@ -14,6 +14,9 @@ func OpenFailing(dir string, options Options, fail func(point string) error) (*S
 
 const SegmentBytes = segmentBytes
 
+// Points are where a store can be made to fail.
+var Points = points
+
 // Waiting says how many requests the committer has not taken yet.
 func (s *Store) Waiting() int {
 	s.mu.Lock()

@@ -15,17 +15,24 @@ import (
 	"github.com/setpoint-dev/setpoint/store/embedded"
 )
 
-// TestFullDiskRecoversByItself fills a real file system. It needs the right to mount one.
-func TestFullDiskRecoversByItself(t *testing.T) {
-	disk := t.TempDir()
-	if err := unix.Mount("none", disk, "tmpfs", 0, "size=64m"); err != nil {
+// small mounts a file system of a size in a folder, which needs the right to do so.
+func small(t *testing.T, size string) (disk string) {
+	t.Helper()
+	disk = t.TempDir()
+	if err := unix.Mount("none", disk, "tmpfs", 0, "size="+size); err != nil {
 		t.Skipf("mounting a small file system: %v", err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		if err := unix.Unmount(disk, unix.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
+	return disk
+}
+
+// TestFullDiskRecoversByItself fills a real file system, and makes it larger.
+func TestFullDiskRecoversByItself(t *testing.T) {
+	disk := small(t, "96m")
 	dir := filepath.Join(disk, "data")
 	s, err := embedded.Open(dir, embedded.Options{CheckpointBytes: 1 << 40})
 	if err != nil {
@@ -45,7 +52,7 @@ func TestFullDiskRecoversByItself(t *testing.T) {
 	if n := strings.Count(dump(t, s), "\n"); n != int(revision) {
 		t.Errorf("%d objects can be read, want %d", n, revision)
 	}
-	if err := unix.Mount("none", disk, "tmpfs", unix.MS_REMOUNT, "size=128m"); err != nil {
+	if err := unix.Mount("none", disk, "tmpfs", unix.MS_REMOUNT, "size=192m"); err != nil {
 		t.Fatal(err)
 	}
 	for {
@@ -68,5 +75,50 @@ func TestFullDiskRecoversByItself(t *testing.T) {
 	defer s.Close()
 	if s.Revision() != revision+1 || dump(t, s) != want {
 		t.Errorf("revision %d after a restart, want %d; same state: %v", s.Revision(), revision+1, dump(t, s) == want)
+	}
+}
+
+// TestFullDiskTakesDeletions fills a file system with objects, and gets it free again by deleting
+// them: nobody has to make it larger.
+func TestFullDiskTakesDeletions(t *testing.T) {
+	s, err := embedded.Open(filepath.Join(small(t, "128m"), "data"), embedded.Options{CheckpointBytes: 1 << 40})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	value := bytes.Repeat([]byte("v"), 300<<10)
+	made := 0
+	for err == nil {
+		if _, err = s.Commit(t.Context(), put(fmt.Sprint(made), value)); err == nil {
+			made++
+		}
+	}
+	if !errors.Is(err, store.ErrNoSpace) {
+		t.Fatal(err)
+	}
+	// What is to be deleted is marked before, by a write that is no deletion yet.
+	mark := put("0", append([]byte("marked"), value...))
+	mark.Frees = true
+	until(t, s, mark)
+	for i := range made {
+		until(t, s, store.Op{Key: put(fmt.Sprint(i), nil).Key, Type: store.Delete, Expect: store.Any, RevisionAt: -1})
+	}
+	if got := dump(t, s); got != "" {
+		t.Errorf("after all deletions there is %.100q", got)
+	}
+	until(t, s, put("again", value))
+}
+
+// until commits until it is not told that there is no room.
+func until(t *testing.T, s store.Store, op store.Op) {
+	t.Helper()
+	for {
+		_, err := s.Commit(t.Context(), op)
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, store.ErrNoSpace) {
+			t.Fatalf("Commit of %s: %v", op.Key, err)
+		}
 	}
 }
