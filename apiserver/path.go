@@ -42,6 +42,9 @@ func (s *Server) serve(w http.ResponseWriter, r *request) error {
 	if err := s.authorize(r); err != nil {
 		return err
 	}
+	if err := s.readFence(r); err != nil {
+		return err
+	}
 	leave, err := s.limit(r)
 	if err != nil {
 		return err

@@ -31,6 +31,8 @@ type request struct {
 
 	user *authn.User // set by authenticate, changed by impersonate
 	kind *kinds.Kind // set by route
+
+	fence *fence // of a write, nil if it has none
 }
 
 // isResource says whether the path is that of an object, a collection or a subresource.

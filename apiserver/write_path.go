@@ -41,6 +41,8 @@ type write struct {
 	now     time.Time
 	warn    func(text string)
 
+	fence *fence // the term it belongs to, nil if it may be written at any time
+
 	subresource     string
 	namespace, name string          // name is "" for a create that has not made one yet
 	hooks           *kinds.Strategy // of the subresource, where it has its own
@@ -62,7 +64,7 @@ func (s *Server) newWrite(w http.ResponseWriter, r *request, patch types.PatchTy
 	}
 	return &write{
 		server: s, ctx: r.http.Context(), kinds: r.kinds, kind: r.kind, user: r.user, verb: r.verb,
-		opts: opts, manager: managerOf(r, opts), now: s.clock.Now(), warn: onceEach(w),
+		opts: opts, manager: managerOf(r, opts), now: s.clock.Now(), warn: onceEach(w), fence: r.fence,
 		subresource: r.subresource, namespace: r.namespace, name: r.name, hooks: hooksOf(r.kind, r.subresource),
 	}, nil
 }
@@ -142,9 +144,14 @@ func appendQuoted(b []byte, text string) []byte {
 }
 
 // commit stores one change, together with what must not have changed meanwhile. What was allocated
-// stays allocated if it succeeds. Possible errors: *store.ConflictError and what storeError makes.
+// stays allocated if it succeeds. Possible errors: *store.ConflictError, 409 for a term that is over,
+// and what storeError makes.
 func (t *write) commit(op store.Op) (*store.Entry, error) {
-	result, err := t.server.store.Commit(t.ctx, append([]store.Op{op}, t.checks...)...)
+	ops, err := t.fenced(append([]store.Op{op}, t.checks...))
+	if err != nil {
+		return nil, err
+	}
+	result, err := t.server.store.Commit(t.ctx, ops...)
 	if err != nil {
 		var conflict *store.ConflictError
 		if errors.As(err, &conflict) {

@@ -50,7 +50,8 @@ import (
 
 // ManagerOptions are the settings of a manager. The zero value is a good default.
 type ManagerOptions struct {
-	// HTTPClient is used for all requests; nil makes one from the configuration.
+	// HTTPClient is used for all requests; nil makes one from the configuration. Only the latter
+	// sends the fence of the lease's term; another can be given lease.Fenced.
 	HTTPClient *http.Client
 	// Scheme knows the Go types of the kinds; nil is client-go's.
 	Scheme *runtime.Scheme
@@ -105,6 +106,8 @@ func (f RunnableFunc) Start(ctx context.Context) error { return f(ctx) }
 // limit its own rate unless the configuration says so: the server tells who asks too much.
 func NewManager(config *rest.Config, opts ManagerOptions) (*Manager, error) {
 	config = rest.CopyConfig(config)
+	// What a controller writes in a term of the lease is refused when the term is over.
+	config.Wrap(lease.Fenced)
 	if config.QPS == 0 && config.RateLimiter == nil {
 		config.QPS = -1
 	}
