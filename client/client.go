@@ -20,8 +20,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strconv"
+	"syscall"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -207,8 +209,13 @@ func (c *Client) record(ctx context.Context, obj cr.Object, err error) error {
 	return err
 }
 
-// outcomeUnknown says whether a write that failed so may have happened, or happened before.
+// outcomeUnknown says whether a write that failed so may have happened, or happened before. One that
+// never had a connection has not: it needs no waiting for a cache whose kind may be quiet for long.
 func outcomeUnknown(err error) bool {
+	var network *net.OpError
+	if errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &network) && network.Op == "dial" {
+		return false
+	}
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return true

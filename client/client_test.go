@@ -2,6 +2,9 @@ package client_test
 
 import (
 	"context"
+	"errors"
+	"net/http"
+	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -93,5 +96,39 @@ func TestDeletionIsOfTheObjectThatWasRead(t *testing.T) {
 	}
 	if settled, err := c.Settled(ctx, &w, nil); settled || err != nil {
 		t.Errorf("Settled() = %v, %v before the cache shows the deletion", settled, err)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// TestOnlyWhatMayHaveHappenedIsWaitedFor has writes fail before they were sent, and after.
+func TestOnlyWhatMayHaveHappenedIsWaitedFor(t *testing.T) {
+	for _, test := range []struct {
+		failure error
+		waits   bool
+	}{{syscall.ECONNREFUSED, false}, {errors.New("the reply was lost"), true}} {
+		server := tinyapi.New()
+		config := server.Config()
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(req *http.Request) (*http.Response, error) {
+				if req.Method == http.MethodPost {
+					return nil, test.failure
+				}
+				return next.RoundTrip(req)
+			})
+		})
+		c, err := client.New(config, client.Options{Mapper: server.Mapper(), Cache: &behindCache{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var w client.Writes
+		if err := c.Create(client.Track(t.Context(), &w), pod()); !errors.Is(err, test.failure) {
+			t.Errorf("create: %v, want %v", err, test.failure)
+		}
+		if w.Empty() == test.waits {
+			t.Errorf("after %q a write is waited for: %v, want %v", test.failure, !w.Empty(), test.waits)
+		}
 	}
 }
