@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -17,13 +16,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// awaitMax is how long a condition may take to come true: longer than anything takes on a busy
-// machine, and not so long that a test which hangs goes unnoticed. In a bubble it is the bubble's
-// time.
-const awaitMax = time.Minute
-
-// Await returns when a condition of an object holds, and fails the test if it does not within a
-// minute. It reads the object, which need not exist yet, into obj, calls holds, and does so again on
+// Await returns when a condition of an object holds, and fails the test if it does not within
+// the control plane's Patience. It reads the object, which need not exist yet, into obj, calls holds, and does so again on
 // each change. what says to people what was waited for.
 func (cp *ControlPlane) Await(obj client.Object, what string, holds func() bool) {
 	cp.t.Helper()
@@ -38,7 +32,7 @@ func (cp *ControlPlane) AwaitGone(obj client.Object) {
 
 func (cp *ControlPlane) await(obj client.Object, what string, holds func(exists bool) bool) {
 	cp.t.Helper()
-	ctx, cancel := context.WithTimeout(cp.t.Context(), awaitMax)
+	ctx, cancel := context.WithTimeout(cp.t.Context(), cp.patience)
 	defer cancel()
 	key := client.ObjectKeyFromObject(obj)
 	for {
@@ -47,7 +41,7 @@ func (cp *ControlPlane) await(obj client.Object, what string, holds func(exists 
 		case held:
 			return
 		case errors.Is(ctx.Err(), context.DeadlineExceeded):
-			cp.t.Fatalf("%T %s: did not come true within %v: %s; it is\n%s", obj, key, awaitMax, what, show(obj))
+			cp.t.Fatalf("%T %s: did not come true within %v: %s; it is\n%s", obj, key, cp.patience, what, show(obj))
 		case err != nil:
 			cp.t.Fatalf("%T %s: waiting until %s: %v", obj, key, what, err)
 		}

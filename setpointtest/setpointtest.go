@@ -27,6 +27,7 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -49,7 +50,8 @@ type ControlPlane struct {
 	// ControlPlane is what was started.
 	ControlPlane *setpoint.ControlPlane
 
-	t testing.TB
+	t        testing.TB
+	patience time.Duration
 }
 
 // Option chooses something about a control plane.
@@ -60,6 +62,8 @@ type settings struct {
 	nodes   int
 	scheme  *runtime.Scheme
 	faults  *Faults
+
+	patience time.Duration
 }
 
 // Controllers chooses the controllers by name, as setpoint.Options does: "none", "garbagecollector",
@@ -91,6 +95,11 @@ func Log(log *slog.Logger) Option { return func(s *settings) { s.options.Log = l
 // do not.
 func Inject(f *Faults) Option { return func(s *settings) { s.faults = f } }
 
+// Patience is how long Await waits: a minute unless it is set, which is longer than anything takes on
+// a busy machine, and not so long that a test which hangs goes unnoticed. Inside a bubble hours are
+// cheap, and what has lost its connection can take some.
+func Patience(d time.Duration) Option { return func(s *settings) { s.patience = d } }
+
 // With changes any other setting. The control plane's settings are as the other options have made
 // them so far.
 func With(change func(*setpoint.Options)) Option {
@@ -101,7 +110,7 @@ func With(change func(*setpoint.Options)) Option {
 // the test if a part of it has failed.
 func Start(t testing.TB, opts ...Option) *ControlPlane {
 	t.Helper()
-	s := settings{scheme: scheme.Scheme}
+	s := settings{scheme: scheme.Scheme, patience: time.Minute}
 	for _, o := range opts {
 		o(&s)
 	}
@@ -136,7 +145,7 @@ func Start(t testing.TB, opts ...Option) *ControlPlane {
 	if s.faults != nil {
 		config.Wrap(s.faults.Transport)
 	}
-	return &ControlPlane{Config: config, Client: own, ControlPlane: cp, t: t}
+	return &ControlPlane{Config: config, Client: own, ControlPlane: cp, t: t, patience: s.patience}
 }
 
 // runNodes runs the nodes until the function it returns is called, which waits for them to end and
