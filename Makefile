@@ -20,8 +20,8 @@ $(BIN): FORCE
 test: ## all tests with the race detector, linters included
 	$(GO) test -race -timeout 40m ./...
 
-torture: ## kill a store that writes, ten thousand times
-	SETPOINT_TORTURE=10000 $(GO) test -run 'KilledProcess' -timeout 6h -v ./store/embedded/
+torture: ## kill a store that writes ten thousand times; let it run for a month
+	SETPOINT_TORTURE=10000 $(GO) test -run 'KilledProcess|MonthOfLeases' -timeout 6h -v ./store/embedded/
 
 lint: ## only the rules of the source
 	$(GO) test ./internal/lint/

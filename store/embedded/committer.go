@@ -69,9 +69,18 @@ func (c *committer) replay(index uint64, frame []byte) error {
 func (c *committer) run() {
 	defer close(c.store.done)
 	var requests []*request
+	var aging <-chan time.Time // nil while a timer would have nothing to do
 	for closing := false; !closing; {
+		if aging == nil {
+			if wait := c.core.Age(time.Now()); wait > 0 {
+				aging = time.After(wait)
+			}
+		}
 		select {
 		case <-c.store.wake:
+		case <-aging:
+			aging = nil
+			continue
 		case done := <-c.checkpointing:
 			c.endCheckpoint(done)
 		}

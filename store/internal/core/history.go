@@ -69,3 +69,17 @@ func (c *Core) bound(now time.Time) {
 		c.marks = append(c.marks[:0], c.marks[cut+1:]...)
 	}
 }
+
+// Age compacts what has become too old though nothing was published since, and says after how long
+// there will be more to do; zero means not before the next Publish.
+func (c *Core) Age(now time.Time) time.Duration {
+	c.bound(now)
+	if len(c.marks) == 0 && c.reader.Revision() > c.reader.Compacted() {
+		// What was published after the last mark, or replayed, has no mark of its own.
+		c.marks = append(c.marks, mark{now, c.reader.Revision(), c.bytes})
+	}
+	if len(c.marks) == 0 {
+		return 0
+	}
+	return max(c.marks[0].at.Add(c.options.HistoryAge).Sub(now), 0) + time.Nanosecond
+}
