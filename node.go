@@ -13,6 +13,7 @@ import (
 
 	"github.com/setpoint-dev/setpoint/apiserver/authn"
 	"github.com/setpoint-dev/setpoint/controller"
+	"github.com/setpoint-dev/setpoint/internal/dirlock"
 	"github.com/setpoint-dev/setpoint/node"
 	"github.com/setpoint-dev/setpoint/node/process"
 	"github.com/setpoint-dev/setpoint/node/proxy"
@@ -59,11 +60,21 @@ func (o *NodeOptions) complete() error {
 }
 
 // RunNode runs a node that joins the server of the configuration, until the context ends. Its
-// workloads run on; another RunNode on the same StateDir goes on with them.
+// workloads run on; the next RunNode on the same StateDir goes on with them, and one at the same time
+// is refused.
 func RunNode(ctx context.Context, config *rest.Config, opts NodeOptions) error {
 	if err := opts.complete(); err != nil {
 		return err
 	}
+	// Two agents would each take what the other is about to make for what a dead one has left.
+	if err := os.MkdirAll(opts.StateDir, 0o750); err != nil {
+		return fmt.Errorf("node state: %w", err)
+	}
+	lock, err := dirlock.Lock(opts.StateDir)
+	if err != nil {
+		return fmt.Errorf("node state: %w", err)
+	}
+	defer lock.Close()
 	runtime := opts.Runtime
 	if runtime == nil {
 		processes, err := process.New(process.Options{StateDir: opts.StateDir})

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/setpoint-dev/setpoint"
+	"github.com/setpoint-dev/setpoint/internal/dirlock"
 	"github.com/setpoint-dev/setpoint/kinds/builtin"
 	"github.com/setpoint-dev/setpoint/node/simulated"
 	"github.com/setpoint-dev/setpoint/store"
@@ -261,6 +262,26 @@ func TestOneDataFolderServesOne(t *testing.T) {
 	}
 	if err := first.Stop(); err != nil {
 		t.Errorf("the first one: %v", err)
+	}
+}
+
+func TestOneNodeStateServesOne(t *testing.T) {
+	dir := t.TempDir()
+	cp, err := setpoint.New(setpoint.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cp.Stop()
+	held, err := dirlock.Lock(dir) // as another node does
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	err = setpoint.RunNode(t.Context(), cp.RESTConfig(), setpoint.NodeOptions{
+		Name: "n1", StateDir: dir, Runtime: simulated.New(nil), NoProxy: true,
+	})
+	if err == nil || !strings.Contains(err.Error(), "in use by process") {
+		t.Errorf("a second node on one folder: %v, want an error that it is in use", err)
 	}
 }
 

@@ -28,6 +28,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/setpoint-dev/setpoint/internal/dirlock"
 	"github.com/setpoint-dev/setpoint/store"
 	"github.com/setpoint-dev/setpoint/store/internal/core"
 	"github.com/setpoint-dev/setpoint/store/memory"
@@ -90,6 +91,9 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
+// LockedError says that another store has the directory open.
+type LockedError = dirlock.HeldError
+
 // Open opens the store in a directory, which is made if it does not exist.
 // Possible errors: *LockedError, *CorruptError.
 func Open(dir string, options Options) (*Store, error) {
@@ -105,9 +109,9 @@ func Open(dir string, options Options) (*Store, error) {
 	if err := makeDir(dir); err != nil {
 		return nil, err
 	}
-	lock, err := lockDir(dir)
+	lock, err := dirlock.Lock(dir)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("store: %w", err)
 	}
 	c, err := load(dir, options)
 	if err != nil {
