@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/setpoint-dev/setpoint/controller"
+	"github.com/setpoint-dev/setpoint/controllers/daemonset"
 	"github.com/setpoint-dev/setpoint/controllers/deployment"
 	"github.com/setpoint-dev/setpoint/controllers/endpointslice"
 	"github.com/setpoint-dev/setpoint/controllers/gc"
@@ -14,6 +15,7 @@ import (
 	"github.com/setpoint-dev/setpoint/controllers/nodelifecycle"
 	"github.com/setpoint-dev/setpoint/controllers/replicaset"
 	"github.com/setpoint-dev/setpoint/controllers/serviceaccount"
+	"github.com/setpoint-dev/setpoint/controllers/statefulset"
 	"github.com/setpoint-dev/setpoint/scheduler"
 )
 
@@ -30,6 +32,12 @@ var loops = []loop{
 	}},
 	{"replicaset", func(m *controller.Manager, _ *ControlPlane) error {
 		return replicaset.Setup(m, replicaset.Options{})
+	}},
+	{"statefulset", func(m *controller.Manager, _ *ControlPlane) error {
+		return statefulset.Setup(m, statefulset.Options{})
+	}},
+	{"daemonset", func(m *controller.Manager, _ *ControlPlane) error {
+		return daemonset.Setup(m, daemonset.Options{})
 	}},
 	{"job", func(m *controller.Manager, _ *ControlPlane) error {
 		return job.Setup(m, job.Options{})

@@ -1,0 +1,5 @@
+package daemonset
+
+var NewReconciler = newReconciler
+
+const PodsByController = podsByController

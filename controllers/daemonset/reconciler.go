@@ -1,0 +1,169 @@
+package daemonset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/setpoint-dev/setpoint/controllers/ownership"
+	"github.com/setpoint-dev/setpoint/controllers/podcontrol"
+	"github.com/setpoint-dev/setpoint/controllers/podfacts"
+	"github.com/setpoint-dev/setpoint/controllers/revisions"
+)
+
+// podsByController is the index that the reconciler needs on pods.
+const podsByController = "daemonset.pods.controller"
+
+var kind = appsv1.SchemeGroupVersion.WithKind("DaemonSet")
+
+// Reconciler brings one DaemonSet nearer to what it declares. It may be called concurrently for different
+// keys.
+type Reconciler struct {
+	client  client.Client
+	live    client.Reader
+	clock   clock.PassiveClock
+	pods    podcontrol.Control
+	doubts  podcontrol.Doubts
+	history revisions.History
+}
+
+func newReconciler(c client.Client, live client.Reader, clk clock.PassiveClock, rec events.EventRecorder) *Reconciler {
+	return &Reconciler{
+		client: c, live: live, clock: clk,
+		pods:    podcontrol.Control{Client: c, Events: rec},
+		history: revisions.History{Client: c, Live: live},
+	}
+}
+
+// Reconcile makes one pass over the DaemonSet that the request names.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	set := &appsv1.DaemonSet{}
+	if err := r.client.Get(ctx, req.NamespacedName, set); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.doubts.Note(req.NamespacedName, nil)
+			return reconcile.Result{}, nil
+		}
+		return reconcile.Result{}, err
+	}
+	if set.DeletionTimestamp != nil {
+		return reconcile.Result{}, nil
+	}
+	pods, err := r.claimedPods(ctx, set)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	nodes, err := r.nodes(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	owner := &revisions.Owner{
+		Object: set, Kind: kind, Selector: set.Spec.Selector, Template: &set.Spec.Template,
+		HashLabel:  appsv1.ControllerRevisionHashLabelKey,
+		Collisions: ptr.Deref(set.Status.CollisionCount, 0),
+	}
+	current, all, err := r.history.Sync(ctx, owner)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	hash := current.Labels[appsv1.ControllerRevisionHashLabelKey]
+	snap := snapshot{Set: set, Nodes: nodes, Pods: pods, Hash: hash, Now: r.clock.Now()}
+	act := plan(snap)
+	failure := r.apply(ctx, set, act, hash)
+	next := status(snap)
+	if owner.Collisions > 0 {
+		next.CollisionCount = ptr.To(owner.Collisions)
+	}
+	if err := r.writeStatus(ctx, set, next); err != nil {
+		return reconcile.Result{}, errors.Join(failure, err)
+	}
+	err = r.history.Truncate(ctx, all, func(rev *appsv1.ControllerRevision) bool {
+		return rev.Name == current.Name || used(pods, rev.Labels[appsv1.ControllerRevisionHashLabelKey])
+	}, ptr.Deref(set.Spec.RevisionHistoryLimit, 10))
+	return reconcile.Result{RequeueAfter: act.Wait}, errors.Join(failure, err)
+}
+
+// used says whether a pod is of the revision with a hash.
+func used(pods []*corev1.Pod, hash string) bool {
+	for _, pod := range pods {
+		if pod.Labels[appsv1.ControllerRevisionHashLabelKey] == hash {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *Reconciler) nodes(ctx context.Context) ([]*corev1.Node, error) {
+	var list corev1.NodeList
+	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	nodes := make([]*corev1.Node, len(list.Items))
+	for i := range list.Items {
+		nodes[i] = &list.Items[i]
+	}
+	return nodes, nil
+}
+
+// claimedPods returns the pods the set owns, after adoptions and releases.
+func (r *Reconciler) claimedPods(ctx context.Context, set *appsv1.DaemonSet) ([]*corev1.Pod, error) {
+	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
+	if err != nil {
+		return nil, reconcile.TerminalError(fmt.Errorf("spec.selector: %w", err))
+	}
+	pods, err := r.candidates(ctx, set)
+	if err != nil {
+		return nil, err
+	}
+	return ownership.Claim(ctx, ownership.Claimer{Client: r.client, Live: r.live}, set, kind, selector, pods)
+}
+
+// candidates returns the pods of the namespace that the set owns or nobody does.
+func (r *Reconciler) candidates(ctx context.Context, set *appsv1.DaemonSet) ([]*corev1.Pod, error) {
+	if r.doubts.Has(client.ObjectKeyFromObject(set)) {
+		return podcontrol.List(ctx, r.live, client.InNamespace(set.Namespace))
+	}
+	owned, err := r.podsOf(ctx, set.Namespace, set.UID)
+	if err != nil {
+		return nil, err
+	}
+	orphans, err := r.podsOf(ctx, set.Namespace, "")
+	return append(owned, filter(orphans, podfacts.Active)...), err
+}
+
+func (r *Reconciler) podsOf(ctx context.Context, namespace string, uid types.UID) ([]*corev1.Pod, error) {
+	return podcontrol.List(ctx, r.client, client.InNamespace(namespace),
+		client.MatchingFields{podsByController: string(uid)}, client.UnsafeDisableDeepCopy)
+}
+
+// apply creates and deletes what the plan says.
+func (r *Reconciler) apply(ctx context.Context, set *appsv1.DaemonSet, act actions, hash string) error {
+	_, createErr := podcontrol.SlowStart(ctx, len(act.Create), func(i int) error {
+		return r.pods.Create(ctx, set, makePod(set, act.Create[i], hash))
+	})
+	if podcontrol.NamespaceEnds(createErr) {
+		createErr = nil
+	}
+	r.doubts.Note(client.ObjectKeyFromObject(set), createErr)
+	deleteErr := podcontrol.Together(len(act.Delete), func(i int) error { return r.pods.Delete(ctx, set, act.Delete[i]) })
+	return errors.Join(createErr, deleteErr)
+}
+
+func (r *Reconciler) writeStatus(ctx context.Context, set *appsv1.DaemonSet, next appsv1.DaemonSetStatus) error {
+	if equality.Semantic.DeepEqual(set.Status, next) {
+		return nil
+	}
+	set.Status = next
+	return client.IgnoreNotFound(r.client.Status().Update(ctx, set))
+}

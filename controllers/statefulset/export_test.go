@@ -1,0 +1,5 @@
+package statefulset
+
+var NewReconciler = newReconciler
+
+const PodsByController = podsByController

@@ -1,0 +1,60 @@
+package statefulset
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/setpoint-dev/setpoint/controller"
+	"github.com/setpoint-dev/setpoint/controllers/ownership"
+)
+
+// Options are the settings of the StatefulSet controller. The zero value is a good default.
+type Options struct {
+	// Workers is how many StatefulSets are worked on at once; zero is 5.
+	Workers int
+}
+
+// Setup adds the StatefulSet controller to the manager.
+func Setup(mgr *controller.Manager, opts Options) error {
+	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.Clock(), mgr.GetEventRecorder("statefulset-controller"))
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, podsByController,
+		ownership.ControllerUID); err != nil {
+		return fmt.Errorf("index pods by controller: %w", err)
+	}
+	workers := opts.Workers
+	if workers == 0 {
+		workers = 5
+	}
+	return controller.ManagedBy(mgr).Named("statefulset").
+		For(&appsv1.StatefulSet{}).
+		Owns(&corev1.Pod{}).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(adopters)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Complete(r)
+}
+
+// adopters returns the set that may adopt a pod that has no controller: the one it is named after.
+func adopters(_ context.Context, pod client.Object) []reconcile.Request {
+	if metav1.GetControllerOfNoCopy(pod) != nil || pod.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	name := parentOf(pod)
+	if name == "" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: pod.GetNamespace(), Name: name}}}
+}
+
+// parentOf is the name of the set that a pod is named after, or "".
+func parentOf(pod client.Object) string {
+	i := strings.LastIndexByte(pod.GetName(), '-')
+	return pod.GetName()[:max(i, 0)]
+}
