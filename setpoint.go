@@ -231,6 +231,10 @@ func (c *ControlPlane) prepare(ctx context.Context) (conf *tls.Config, err error
 		certificate.Go(func() { conf, err = c.authority.ServerConfig(c.hosts()...) })
 	}
 	bootErr := c.server.Bootstrap(ctx)
+	if bootErr == nil && c.listener != nil {
+		at, _ := netip.ParseAddrPort(c.listener.Addr().String()) // a TCP listener's is one
+		bootErr = c.server.Announce(ctx, at)
+	}
 	certificate.Wait()
 	if bootErr != nil {
 		return nil, fmt.Errorf("first objects: %w", bootErr)

@@ -1,6 +1,8 @@
 package apiserver_test
 
 import (
+	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/setpoint-dev/setpoint/apiserver"
@@ -22,8 +24,40 @@ func TestBootstrapAgain(t *testing.T) {
 		if err := server.Bootstrap(t.Context()); err != nil {
 			t.Fatalf("start %d: %v", start, err)
 		}
+		if err := server.Announce(t.Context(), netip.MustParseAddrPort("127.0.0.1:6443")); err != nil {
+			t.Fatal(err)
+		}
 		if wrote := s.Revision() != before; wrote != (start == 0) {
 			t.Errorf("start %d: wrote %v; only the first has something to write", start, wrote)
+		}
+	}
+}
+
+func TestFirstObjects(t *testing.T) {
+	a := newAPI(t)
+	for path, want := range map[string]string{
+		"/apis/scheduling.k8s.io/v1/priorityclasses/system-node-critical":      `"value":2000001000`,
+		"/apis/networking.k8s.io/v1/servicecidrs/kubernetes":                   `"type":"Ready"`,
+		"/apis/apiregistration.k8s.io/v1/apiservices/v1.":                      `"groupPriorityMinimum":18000`,
+		"/apis/apiregistration.k8s.io/v1/apiservices/v1.authentication.k8s.io": `"reason":"Local"`,
+	} {
+		if got := a.want(200, "GET "+path, "", ""); !strings.Contains(got.text, want) {
+			t.Errorf("%s has no %s: %s", path, want, got.text)
+		}
+	}
+}
+
+func TestAnnounce(t *testing.T) {
+	a := newAPI(t)
+	const path = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes"
+	for at, want := range map[string]string{
+		"127.0.0.1:6443": `"addresses":["127.0.0.1"]`, "0.0.0.0:1234": `"port":1234`, "10.1.2.3:6443": `"addresses":["10.1.2.3"]`,
+	} {
+		if err := a.server.Announce(t.Context(), netip.MustParseAddrPort(at)); err != nil {
+			t.Fatal(err)
+		}
+		if got := a.want(200, "GET "+path, "", ""); !strings.Contains(got.text, want) {
+			t.Errorf("announced %s: %s", at, got.text)
 		}
 	}
 }

@@ -3,9 +3,9 @@ package apiserver
 import (
 	"context"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/setpoint-dev/setpoint/apiserver/authn"
 	"github.com/setpoint-dev/setpoint/kinds"
@@ -13,54 +13,51 @@ import (
 	"github.com/setpoint-dev/setpoint/kinds/tree"
 )
 
-// Bootstrap makes what every cluster has: the namespaces that the system needs and the Service by
-// which pods know the API server. What is there already is left as it is. It is called before the
-// server serves, and may be called again.
+// Bootstrap makes what every cluster has: the namespaces that the system needs, the Service by which
+// pods know the API server, and what the server says of itself. What is there already is left as it
+// is. It is called before the server serves, and may be called again.
 func (s *Server) Bootstrap(ctx context.Context) error {
 	if err := s.definitions.settle(ctx, ""); err != nil {
 		return err
 	}
 	for _, name := range []string{namespaceSystem, namespacePublic, namespaceLeases, namespaceDefault} {
 		obj := kinds.Object{"metadata": map[string]any{"name": name}}
-		if err := s.bootstrap(ctx, "Namespace", "", obj); err != nil {
+		if err := s.bootstrap(ctx, first{gvk: coreKind("Namespace"), obj: obj}); err != nil {
 			return err
 		}
 	}
-	return s.bootstrap(ctx, "Service", namespaceDefault, kinds.Object{
-		"metadata": map[string]any{
-			"name":   "kubernetes",
-			"labels": map[string]any{"component": "apiserver", "provider": "kubernetes"},
-		},
-		"spec": map[string]any{
-			"clusterIP": s.opts.ServiceCIDR.Masked().Addr().Next().String(),
-			"ports":     []any{map[string]any{"name": "https", "port": int64(443), "targetPort": int64(6443), "protocol": "TCP"}},
-		},
-	})
+	// One by one they would wait for the disk as often as there are objects.
+	together, ctx := errgroup.WithContext(ctx)
+	for _, f := range s.firsts() {
+		together.Go(func() error { return s.bootstrap(ctx, f) })
+	}
+	return together.Wait()
 }
 
-// bootstrap creates an object of the core group as the server itself, if the kind is served and
-// the object is not there.
-func (s *Server) bootstrap(ctx context.Context, kind, namespace string, obj kinds.Object) error {
+// bootstrap creates an object as the server itself, if the kind is served and the object is not there.
+func (s *Server) bootstrap(ctx context.Context, f first) error {
 	set := s.kinds.Current()
-	k := set.Kind(schema.GroupVersionKind{Version: "v1", Kind: kind})
+	k := set.Kind(f.gvk)
 	if k == nil {
 		return nil
 	}
 	// What is there must not even be tried: it holds its address already.
 	snap, err := s.store.Snapshot(ctx)
-	if err != nil || snap.Get(keyOf(k, namespace, tree.Str(obj, "metadata", "name"))) != nil {
+	if err != nil || snap.Get(keyOf(k, f.namespace, tree.Str(f.obj, "metadata", "name"))) != nil {
 		return err
 	}
-	obj["apiVersion"], obj["kind"] = "v1", kind
+	f.obj["apiVersion"], f.obj["kind"] = f.gvk.ToAPIVersionAndKind()
 	t := &write{
 		server: s, ctx: ctx, kinds: set, kind: k, hooks: &k.Strategy, verb: "create",
-		manager: "kube-apiserver", namespace: namespace,
-		user: &authn.User{Name: "system:apiserver", Groups: []string{authn.Masters}},
+		manager: "kube-apiserver", namespace: f.namespace, user: serverUser,
 		opts: writeOptions{fieldValidation: metav1.FieldValidationStrict},
 		now:  s.clock.Now(), warn: func(string) {},
 	}
+	if f.whole {
+		t.hooks = &kinds.Strategy{}
+	}
 	_, err = t.insert(func() (kinds.Object, error) {
-		obj := tree.CopyMap(obj)
+		obj := tree.CopyMap(f.obj)
 		if _, err := k.Schema.Conform(obj); err != nil {
 			return nil, err
 		}
@@ -71,6 +68,9 @@ func (s *Server) bootstrap(ctx context.Context, kind, namespace string, obj kind
 	}
 	return err
 }
+
+// serverUser is the server where it writes for itself.
+var serverUser = &authn.User{Name: "system:apiserver", Groups: []string{authn.Masters}}
 
 // managedType returns what is known of a kind's fields for managedFields.
 func (s *Server) managedType(k *kinds.Kind) *managed.Type {

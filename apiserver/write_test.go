@@ -28,6 +28,7 @@ type api struct {
 	t      testing.TB
 	store  store.Store
 	clock  *testclock.FakeClock
+	server *apiserver.Server
 	client *http.Client
 }
 
@@ -47,6 +48,7 @@ func newAPI(t testing.TB, options ...func(*apiserver.Options)) *api {
 	if err := s.Bootstrap(context.Background()); err != nil {
 		t.Fatal(err)
 	}
+	a.server = s
 	user := &authn.User{Name: "admin", Groups: []string{authn.Masters}}
 	a.client = &http.Client{Transport: s.Transport(user)}
 	return a

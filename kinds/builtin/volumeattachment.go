@@ -70,6 +70,7 @@ func validateVolumeAttachment(obj kinds.Object) field.ErrorList {
 	return e.List()
 }
 
+// attacher checks the name of a driver as Kubernetes' types declare it.
 func attacher(e *check.Errors, path check.Path, name string) {
 	if name == "" {
 		e.Later().Required(path, "")
@@ -78,6 +79,7 @@ func attacher(e *check.Errors, path check.Path, name string) {
 	if len(name) > driverNameMax {
 		e.Later().TooLong(path, driverNameMax)
 	}
+	//lint:ignore SA1019 names of drivers may be in capitals, here as upstream
 	e.Later().Messages(path, name, content.IsDNS1123SubdomainCaseless(name))
 }
 
