@@ -22,6 +22,9 @@ func (s *Server) servePath(w http.ResponseWriter, r *request) error {
 	if node, ok := connectingNode(path); ok {
 		return s.connect(w, r, node)
 	}
+	if path == AtomicPath {
+		return s.atomic(w, r)
+	}
 	if m := r.http.Method; m != http.MethodGet && m != http.MethodHead {
 		return errMethod()
 	}

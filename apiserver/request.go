@@ -33,6 +33,7 @@ type request struct {
 	kind *kinds.Kind // set by route
 
 	fence *fence // of a write, nil if it has none
+	batch *batch // that a write becomes part of, nil for one by itself
 }
 
 // isResource says whether the path is that of an object, a collection or a subresource.

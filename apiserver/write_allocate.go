@@ -248,5 +248,10 @@ func (t *write) settle(old, now kinds.Object) {
 			ports = append(ports, port)
 		}
 	}
-	t.server.allocations.release(ips, ports)
+	release := func() { t.server.allocations.release(ips, ports) }
+	if t.batch != nil {
+		t.batch.settled = append(t.batch.settled, release)
+		return
+	}
+	release()
 }

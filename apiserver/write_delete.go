@@ -51,7 +51,7 @@ func (s *Server) newDelete(w http.ResponseWriter, r *request, opts *metav1.Delet
 		server: s, ctx: r.http.Context(), kinds: r.kinds, kind: r.kind, hooks: &r.kind.Strategy,
 		user: r.user, verb: r.verb,
 		opts: writeOptions{dryRun: len(opts.DryRun) > 0}, manager: managerOf(r, writeOptions{}),
-		now: s.clock.Now(), warn: onceEach(w), fence: r.fence, namespace: r.namespace, name: r.name,
+		now: s.clock.Now(), warn: onceEach(w), fence: r.fence, batch: r.batch, namespace: r.namespace, name: r.name,
 	}
 }
 

@@ -42,6 +42,7 @@ type write struct {
 	warn    func(text string)
 
 	fence *fence // the term it belongs to, nil if it may be written at any time
+	batch *batch // that it is part of, nil if it is by itself
 
 	subresource     string
 	namespace, name string          // name is "" for a create that has not made one yet
@@ -64,7 +65,7 @@ func (s *Server) newWrite(w http.ResponseWriter, r *request, patch types.PatchTy
 	}
 	return &write{
 		server: s, ctx: r.http.Context(), kinds: r.kinds, kind: r.kind, user: r.user, verb: r.verb,
-		opts: opts, manager: managerOf(r, opts), now: s.clock.Now(), warn: onceEach(w), fence: r.fence,
+		opts: opts, manager: managerOf(r, opts), now: s.clock.Now(), warn: onceEach(w), fence: r.fence, batch: r.batch,
 		subresource: r.subresource, namespace: r.namespace, name: r.name, hooks: hooksOf(r.kind, r.subresource),
 	}, nil
 }
@@ -151,17 +152,16 @@ func (t *write) commit(op store.Op) (*store.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	result, err := t.server.store.Commit(t.ctx, ops...)
+	result, err := t.state().Commit(t.ctx, ops...)
 	if err != nil {
-		var conflict *store.ConflictError
-		if errors.As(err, &conflict) {
-			return nil, conflict
-		}
 		if t.ctx.Err() != nil {
 			// It may still happen. What is held for nobody is found free at the next start.
 			t.reserved = nil
 		}
-		return nil, storeError(err)
+		return nil, commitError(err)
+	}
+	if t.batch != nil {
+		t.batch.reserved = append(t.batch.reserved, t.reserved...)
 	}
 	t.reserved = nil
 	if !t.consequence {
@@ -170,9 +170,26 @@ func (t *write) commit(op store.Op) (*store.Entry, error) {
 	return result.Entries[0], nil
 }
 
+// commitError is what becomes of an error of the store's: a *store.ConflictError stays what it is.
+func commitError(err error) error {
+	var conflict *store.ConflictError
+	if errors.As(err, &conflict) {
+		return conflict
+	}
+	return storeError(err)
+}
+
+// state is what the write reads and changes.
+func (t *write) state() committer {
+	if t.batch != nil {
+		return t.batch
+	}
+	return t.server.store
+}
+
 // newest returns the state as of now.
 func (t *write) newest() (store.Snapshot, error) {
-	snap, err := t.server.store.Snapshot(t.ctx)
+	snap, err := t.state().Snapshot(t.ctx)
 	if err != nil {
 		return nil, storeError(err)
 	}
