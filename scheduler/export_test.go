@@ -15,12 +15,11 @@ type Ledger struct{ *ledger }
 
 func NewLedger() Ledger { return Ledger{newLedger()} }
 
-func (l Ledger) SetNode(n *corev1.Node)            { l.setNode(n) }
-func (l Ledger) DropNode(name string)              { l.dropNode(name) }
-func (l Ledger) SetPod(p *corev1.Pod)              { l.setPod(p) }
-func (l Ledger) DropPod(p *corev1.Pod)             { l.dropPod(p.UID) }
-func (l Ledger) Assume(p *corev1.Pod, node string) { l.assume(p, node) }
-func (l Ledger) Known() int                        { return len(l.nodes) + len(l.pods) }
+func (l Ledger) SetNode(n *corev1.Node) { l.setNode(n) }
+func (l Ledger) DropNode(name string)   { l.dropNode(name) }
+func (l Ledger) SetPod(p *corev1.Pod)   { l.setPod(p) }
+func (l Ledger) DropPod(p *corev1.Pod)  { l.dropPod(p.UID) }
+func (l Ledger) Known() int             { return len(l.nodes) + len(l.pods) }
 func (l Ledger) Place(p *corev1.Pod) (string, string) {
 	d := l.place(p, func(string) labels.Set { return nil })
 	if d.node != "" {

@@ -90,16 +90,6 @@ func (l *ledger) dropPod(uid types.UID) {
 	}
 }
 
-// assume notes a pod as placed, before its binding is known to have happened.
-func (l *ledger) assume(pod *corev1.Pod, node string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if known := l.pods[pod.UID]; known != nil {
-		l.remove(known)
-	}
-	l.add(&podInfo{pod: pod, node: node, assumed: true})
-}
-
 // forget takes back an assumption that turned out not to hold.
 func (l *ledger) forget(uid types.UID) {
 	l.mu.Lock()
@@ -109,7 +99,8 @@ func (l *ledger) forget(uid types.UID) {
 	}
 }
 
-// place decides about a pod on what is known now.
+// place decides where a pod goes, and counts it there at once, before anybody else decides: the pod
+// is assumed to be bound until an event says so, or forget that it is not.
 func (l *ledger) place(pod *corev1.Pod, labels labelsOf) decision {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,7 +108,11 @@ func (l *ledger) place(pod *corev1.Pod, labels labelsOf) decision {
 		// Bound already, as far as is known: the same answer again, and nothing is counted twice.
 		return decision{node: known.node}
 	}
-	return place(pod, l.nodes, labels)
+	d := place(pod, l.nodes, labels)
+	if d.node != "" {
+		l.add(&podInfo{pod: pod, node: d.node, assumed: true})
+	}
+	return d
 }
 
 func (l *ledger) add(p *podInfo) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -163,27 +164,29 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// TestAssumedPodsTakeTheirPlace decides about many pods before any event has come back.
-func TestAssumedPodsTakeTheirPlace(t *testing.T) {
+// TestDecidedPodsTakeTheirPlace decides about many pods at once, before any event has come back.
+func TestDecidedPodsTakeTheirPlace(t *testing.T) {
 	l := scheduler.NewLedger()
 	l.SetNode(node("a", "2"))
 	l.SetNode(node("b", "2"))
-	count := map[string]int{}
-	for i := range 5 {
-		p := pod(fmt.Sprint("p", i), "1")
-		where, message := l.Place(p)
-		if where == "" {
-			if i < 4 || message != "0/2 nodes are available: 2 Insufficient cpu." {
-				t.Errorf("pod %d has no place: %s", i, message)
-			}
-			continue
-		}
-		count[where]++
-		l.Assume(p, where)
-		l.SetPod(p) // an event from before the binding
+	type outcome struct{ node, message string }
+	decided := make(chan outcome)
+	const pods = 5
+	for i := range pods {
+		go func() {
+			p := pod(fmt.Sprint("p", i), "1")
+			where, message := l.Place(p)
+			l.SetPod(p) // an event from before the binding
+			decided <- outcome{where, message}
+		}()
 	}
-	if count["a"] != 2 || count["b"] != 2 {
-		t.Errorf("placed %v, want two on each", count)
+	got := map[outcome]int{}
+	for range pods {
+		got[<-decided]++
+	}
+	want := map[outcome]int{{"a", ""}: 2, {"b", ""}: 2, {"", "0/2 nodes are available: 2 Insufficient cpu."}: 1}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(outcome{})); diff != "" {
+		t.Errorf("decided (-want +got):\n%s", diff)
 	}
 }
 
@@ -219,6 +222,7 @@ func TestB105_NodeMadeAgainIsTheNewOne(t *testing.T) {
 	if got, _ := l.Place(pod("p", "1")); got != "a" {
 		t.Errorf("placed on %q, want a", got)
 	}
+	l.DropPod(pod("p", "1"))
 	l.DropNode("a")
 	if n := l.Known(); n != 0 {
 		t.Errorf("%d things are remembered of a world that is empty", n)

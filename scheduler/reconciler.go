@@ -6,9 +6,9 @@
 // placed say why in their condition PodScheduled and in an event, and are looked at again when
 // something changes that may help, each with a back-off of its own.
 //
-// Pods that name another scheduler, or have scheduling gates, are left alone. One worker decides:
-// a decision takes microseconds, and deciding one at a time is what keeps two pods from being
-// given the same place.
+// Pods that name another scheduler, or have scheduling gates, are left alone. Decisions are made one
+// at a time, which takes microseconds and keeps two pods from being given the same place; the
+// bindings, which wait for the disk, are written side by side.
 package scheduler
 
 import (
@@ -25,8 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Reconciler places one pod at a time. It is to be called by one goroutine; the ledger and the
-// waiting room take events from others.
+// Reconciler places pods. It may be called concurrently, for different pods.
 type Reconciler struct {
 	client client.Client
 	live   client.Reader
@@ -74,7 +73,6 @@ func (r *Reconciler) needsPlace(pod *corev1.Pod) bool {
 // bind writes the binding. If the answer is an error the server is asked what is true: a write that
 // timed out may have happened, and a pod is never given away twice.
 func (r *Reconciler) bind(ctx context.Context, pod *corev1.Pod, node string) error {
-	r.ledger.assume(pod, node)
 	err := r.client.SubResource("binding").Create(ctx, pod, &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
 		Target:     corev1.ObjectReference{Kind: "Node", Name: node},

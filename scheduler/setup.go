@@ -23,6 +23,10 @@ type Options struct {
 	Name string
 }
 
+// bindingsMax is how many bindings are written at once. They share the store's syncs, so that many
+// take about as long as one.
+const bindingsMax = 64
+
 // Setup adds the scheduler to the manager.
 func Setup(mgr *controller.Manager, opts Options) error {
 	name := opts.Name
@@ -33,6 +37,7 @@ func Setup(mgr *controller.Manager, opts Options) error {
 	return controller.ManagedBy(mgr).Named("scheduler").
 		Watches(&corev1.Pod{}, r.podEvents()).
 		Watches(&corev1.Node{}, r.nodeEvents()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: bindingsMax}).
 		Complete(r)
 }
 
