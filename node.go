@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -84,7 +86,9 @@ func RunNode(ctx context.Context, config *rest.Config, opts NodeOptions) error {
 		defer processes.Close()
 		runtime = processes
 	}
-	manager, err := controller.NewManager(config, controller.ManagerOptions{Logger: opts.Log, Clock: opts.Clock})
+	manager, err := controller.NewManager(config, controller.ManagerOptions{
+		Logger: opts.Log, Clock: opts.Clock, Fields: fieldsOf(opts.Name),
+	})
 	if err != nil {
 		return err
 	}
@@ -112,6 +116,15 @@ func RunNode(ctx context.Context, config *rest.Config, opts NodeOptions) error {
 		}
 	}
 	return manager.Start(ctx)
+}
+
+// fieldsOf selects what concerns a node: its own pods and itself. What happens on the others costs
+// it nothing.
+func fieldsOf(node string) map[schema.GroupVersionKind]string {
+	return map[schema.GroupVersionKind]string{
+		corev1.SchemeGroupVersion.WithKind("Pod"):  "spec.nodeName=" + node,
+		corev1.SchemeGroupVersion.WithKind("Node"): "metadata.name=" + node,
+	}
 }
 
 // runNode runs the node that is part of the control plane, with an identity of its own.

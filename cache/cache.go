@@ -47,6 +47,9 @@ type Options struct {
 	Scheme *runtime.Scheme
 	// Mapper maps kinds to resources; nil asks the server's discovery when needed.
 	Mapper meta.RESTMapper
+	// Fields limits what is held of a kind, in every form, to what a field selector of the server
+	// selects: the pods of one node.
+	Fields map[schema.GroupVersionKind]string
 	// Resync is how often each handler is told of every object again, give or take a tenth. Zero
 	// means ten hours, negative never.
 	Resync time.Duration
@@ -188,7 +191,7 @@ func (c *Cache) feed(id feedID) (*feed, error) {
 		return nil, fmt.Errorf("cache: %s: %w", id, err)
 	}
 	f := &feed{
-		id: id, source: source, quiet: c.opts.Quiet, clock: c.opts.Clock, log: c.opts.Logger,
+		id: id, source: source, fields: c.opts.Fields[id.gvk], quiet: c.opts.Quiet, clock: c.opts.Clock, log: c.opts.Logger,
 		synced: make(chan struct{}), table: newTable(),
 	}
 	c.feeds[id] = f

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -224,6 +225,21 @@ func TestOneListAndWatchForAllReaders(t *testing.T) {
 			w.Errorf("requests %q, want one", got)
 		}
 	})
+}
+
+func TestFieldsLimitWhatIsAskedFor(t *testing.T) {
+	own := map[schema.GroupVersionKind]string{corev1.SchemeGroupVersion.WithKind("Pod"): "spec.nodeName=n"}
+	for _, noWatchList := range []bool{false, true} {
+		inWorld(t, cache.Options{Fields: own}, func(w *world) {
+			w.server.Fail(tinyapi.Faults{NoWatchList: noWatchList})
+			w.listen(&teller{})
+			for _, request := range w.server.Requests() {
+				if !strings.Contains(request, "fieldSelector=spec.nodeName%3Dn") {
+					w.Errorf("request %q has no selector", request)
+				}
+			}
+		})
+	}
 }
 
 func TestDeletionMissedWhileDisconnectedIsTold(t *testing.T) {

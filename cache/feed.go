@@ -44,6 +44,7 @@ type source interface {
 type feed struct {
 	id     feedID
 	source source
+	fields string // selects what is held; "" is everything
 	quiet  time.Duration
 	clock  clock.WithTicker
 	log    *slog.Logger
@@ -124,7 +125,7 @@ func refusesWatchList(err error) bool {
 }
 
 func (f *feed) list(ctx context.Context) error {
-	list, err := f.source.List(ctx, metav1.ListOptions{})
+	list, err := f.source.List(ctx, metav1.ListOptions{FieldSelector: f.fields})
 	if err != nil {
 		return fmt.Errorf("list %s: %w", f, err)
 	}
@@ -195,6 +196,7 @@ func (f *feed) watch(ctx context.Context, listed *bool) error {
 // open asks for a watch. The server must begin to answer in time.
 func (f *feed) open(ctx context.Context, cancel func(), withList bool) (watch.Interface, error) {
 	opts := metav1.ListOptions{
+		FieldSelector:       f.fields,
 		AllowWatchBookmarks: true,
 		TimeoutSeconds:      ptr.To(int64(watchMin.Seconds() * (1 + rand.Float64()))),
 	}

@@ -35,6 +35,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -57,6 +58,8 @@ type ManagerOptions struct {
 	Scheme *runtime.Scheme
 	// Mapper maps kinds to resources; nil asks the server's discovery when needed.
 	Mapper meta.RESTMapper
+	// Fields limits what the cache holds of a kind to what a field selector of the server selects.
+	Fields map[schema.GroupVersionKind]string
 	// Resync is how often every key is looked at again though nothing is known to have changed,
 	// give or take a tenth. Zero means ten hours.
 	Resync time.Duration
@@ -116,7 +119,7 @@ func NewManager(config *rest.Config, opts ManagerOptions) (*Manager, error) {
 	}
 	c, err := cache.New(config, cache.Options{
 		HTTPClient: opts.HTTPClient, Scheme: opts.Scheme, Mapper: opts.Mapper,
-		Resync: opts.Resync, Clock: opts.Clock, Logger: opts.Logger,
+		Fields: opts.Fields, Resync: opts.Resync, Clock: opts.Clock, Logger: opts.Logger,
 	})
 	if err != nil {
 		return nil, err
