@@ -1,0 +1,246 @@
+package benchmarks_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	upstreamcache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/setpoint-dev/setpoint/cache"
+)
+
+// held is a cache of pods, ours or client-go's.
+type held interface {
+	get(name string) *corev1.Pod
+	list(app string) int
+}
+
+type caches struct {
+	name string
+	make func(b *testing.B, web *pods, onUpdate func(*corev1.Pod)) held
+}
+
+var peers = []caches{{"setpoint", newOurs}, {"client-go", newTheirs}}
+
+type ours struct{ *cache.Cache }
+
+func newOurs(b *testing.B, web *pods, onUpdate func(*corev1.Pod)) held {
+	c, err := cache.New(&rest.Config{Host: "http://pods", Transport: web}, cache.Options{Mapper: podMapper()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	i, err := c.GetInformer(b.Context(), &corev1.Pod{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	r, err := i.AddEventHandler(handler(onUpdate))
+	if err != nil {
+		b.Fatal(err)
+	}
+	go c.Start(b.Context())
+	if !upstreamcache.WaitForCacheSync(b.Context().Done(), r.HasSynced) {
+		b.Fatal("not synced")
+	}
+	return ours{c}
+}
+
+func podMapper() meta.RESTMapper {
+	m := meta.NewDefaultRESTMapper(nil)
+	m.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
+	return m
+}
+
+func (o ours) get(name string) *corev1.Pod {
+	var pod corev1.Pod
+	if o.Get(context.Background(), client.ObjectKey{Namespace: "default", Name: name}, &pod, client.UnsafeDisableDeepCopy) != nil {
+		return nil
+	}
+	return &pod
+}
+
+func (o ours) list(app string) int {
+	var all corev1.PodList
+	if o.List(context.Background(), &all, client.MatchingLabels{"app": app}, client.UnsafeDisableDeepCopy) != nil {
+		return -1
+	}
+	return len(all.Items)
+}
+
+type theirs struct {
+	informers.SharedInformerFactory
+}
+
+func newTheirs(b *testing.B, web *pods, onUpdate func(*corev1.Pod)) held {
+	set, err := kubernetes.NewForConfig(&rest.Config{Host: "http://pods", Transport: web})
+	if err != nil {
+		b.Fatal(err)
+	}
+	factory := informers.NewSharedInformerFactory(set, 0)
+	r, err := factory.Core().V1().Pods().Informer().AddEventHandler(handler(onUpdate))
+	if err != nil {
+		b.Fatal(err)
+	}
+	factory.Start(b.Context().Done())
+	if !upstreamcache.WaitForCacheSync(b.Context().Done(), r.HasSynced) {
+		b.Fatal("not synced")
+	}
+	return theirs{factory}
+}
+
+func (t theirs) get(name string) *corev1.Pod {
+	pod, err := t.Core().V1().Pods().Lister().Pods("default").Get(name)
+	if err != nil {
+		return nil
+	}
+	return pod
+}
+
+func (t theirs) list(app string) int {
+	all, err := t.Core().V1().Pods().Lister().List(labels.SelectorFromSet(labels.Set{"app": app}))
+	if err != nil {
+		return -1
+	}
+	return len(all)
+}
+
+func handler(onUpdate func(*corev1.Pod)) upstreamcache.ResourceEventHandler {
+	return upstreamcache.ResourceEventHandlerFuncs{UpdateFunc: func(_, pod any) { onUpdate(pod.(*corev1.Pod)) }}
+}
+
+const podsHeld = 10_000
+
+// BenchmarkCacheMemory says what a pod of 3 KB takes in memory.
+func BenchmarkCacheMemory(b *testing.B) {
+	for _, peer := range peers {
+		b.Run(peer.name, func(b *testing.B) {
+			var c held
+			before := heap()
+			c = peer.make(b, newPods(podsHeld), func(*corev1.Pod) {})
+			for b.Loop() {
+				runtime.KeepAlive(c)
+			}
+			b.ReportMetric(float64(heap()-before)/podsHeld, "B/pod")
+			b.ReportMetric(float64(len(podJSON(0, 1))), "B-JSON/pod")
+			runtime.KeepAlive(c)
+		})
+	}
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// BenchmarkCacheGet reads one of many pods, without a copy.
+func BenchmarkCacheGet(b *testing.B) {
+	for _, peer := range peers {
+		b.Run(peer.name, func(b *testing.B) {
+			c := peer.make(b, newPods(podsHeld), func(*corev1.Pod) {})
+			b.ReportAllocs()
+			for b.Loop() {
+				if c.get("pod-5000") == nil {
+					b.Fatal("no pod")
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkCacheList selects ten pods of many by a label.
+func BenchmarkCacheList(b *testing.B) {
+	for _, peer := range peers {
+		b.Run(peer.name, func(b *testing.B) {
+			c := peer.make(b, newPods(podsHeld), func(*corev1.Pod) {})
+			b.ReportAllocs()
+			for b.Loop() {
+				if n := c.list("web-7"); n != 10 {
+					b.Fatal(n)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkCacheEvent is the way of a change from the bytes that a server sent to the handler.
+func BenchmarkCacheEvent(b *testing.B) {
+	for _, peer := range peers {
+		b.Run(peer.name, func(b *testing.B) {
+			told := make(chan string, 1)
+			web := newPods(podsHeld)
+			peer.make(b, web, func(pod *corev1.Pod) { told <- pod.ResourceVersion })
+			b.ReportAllocs()
+			for n := podsHeld + 1; b.Loop(); n++ {
+				web.change(n%podsHeld, n)
+				if got := <-told; got != fmt.Sprint(n) {
+					b.Fatal(got)
+				}
+			}
+		})
+	}
+}
+
+// pods is a server that has pods, and nothing else, as a transport without a network.
+type pods struct {
+	n       int
+	changes *io.PipeWriter
+}
+
+func newPods(n int) *pods { return &pods{n: n} }
+
+func (p *pods) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, w := io.Pipe()
+	if r.URL.Query().Get("sendInitialEvents") != "true" {
+		return nil, fmt.Errorf("%s was not expected", r.URL)
+	}
+	p.changes = w
+	go func() {
+		for i := range p.n {
+			fmt.Fprintf(w, `{"type":"ADDED","object":%s}`+"\n", podJSON(i, i+1))
+		}
+		fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"%d",`+
+			`"annotations":{"k8s.io/initial-events-end":"true"}}}}`+"\n", p.n)
+	}()
+	header := http.Header{"Content-Type": {"application/json"}}
+	return &http.Response{StatusCode: 200, Header: header, Body: body, Request: r}, nil
+}
+
+func (p *pods) change(i, revision int) {
+	fmt.Fprintf(p.changes, `{"type":"MODIFIED","object":%s}`+"\n", podJSON(i, revision))
+}
+
+// podJSON is a pod of 3 KB, as a server sends it.
+func podJSON(i, revision int) string {
+	return fmt.Sprintf(podText, i, revision, i/10, i/10)
+}
+
+var podText = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"pod-%d","namespace":"default","uid":"8f0a3a2e-0d4e-4a57",` +
+	`"resourceVersion":"%d","creationTimestamp":"2026-01-02T03:04:05Z","labels":{"app":"web-%d","tier":"front"},` +
+	`"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"u-%d","controller":true,"blockOwnerDeletion":true}],` +
+	`"managedFields":[{"manager":"setpoint","operation":"Update","apiVersion":"v1","time":"2026-01-02T03:04:05Z","fieldsType":"FieldsV1",` +
+	`"fieldsV1":{"f:metadata":{"f:labels":{".":{},"f:app":{},"f:tier":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"web\"}":{".":{},` +
+	`"f:env":{},"f:image":{},"f:name":{},"f:ports":{},"f:resources":{}}},"f:dnsPolicy":{},"f:restartPolicy":{}}}}]},` +
+	`"spec":{"volumes":[{"name":"data","emptyDir":{}}],"containers":[{"name":"web","image":"registry.example.com/team/web:1.2.3",` +
+	`"ports":[{"name":"http","containerPort":8080,"protocol":"TCP"}],"env":[` +
+	strings.TrimSuffix(strings.Repeat(`{"name":"SOME_VARIABLE","value":"some value of a usual length"},`, 18), ",") +
+	`],"resources":{"limits":{"memory":"128Mi"},"requests":{"cpu":"100m","memory":"64Mi"}},` +
+	`"volumeMounts":[{"name":"data","mountPath":"/data"}],"terminationMessagePath":"/dev/termination-log",` +
+	`"terminationMessagePolicy":"File","imagePullPolicy":"IfNotPresent"}],"restartPolicy":"Always",` +
+	`"terminationGracePeriodSeconds":30,"dnsPolicy":"ClusterFirst","nodeName":"node-1","securityContext":{},` +
+	`"schedulerName":"default-scheduler","enableServiceLinks":true},"status":{"phase":"Running","conditions":[` +
+	`{"type":"Ready","status":"True","lastProbeTime":null,"lastTransitionTime":"2026-01-02T03:04:06Z"}],` +
+	`"podIP":"127.1.0.7","startTime":"2026-01-02T03:04:05Z","qosClass":"Burstable"}}`
