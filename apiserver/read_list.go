@@ -48,6 +48,8 @@ type page struct {
 	entries   []*store.Entry
 	next      string // the continue token; "" on the last page
 	remaining int    // how many come after the page; -1 if that is not known
+	// saysContinue says that the token is written even if it is "", as upstream does for declared kinds.
+	saysContinue bool
 }
 
 // page finds what a list is to return.
@@ -188,6 +190,7 @@ func (s *Server) writeList(w io.Writer, media mediaType, r *request, p *page) er
 		}
 	default:
 		apiVersion := r.kind.GVK().GroupVersion().String()
+		p.saysContinue = r.kind.Declared
 		out.buf = p.head(out.buf, r.kind.ListKindName(), apiVersion)
 		// Items of a list do not repeat what the list says.
 		said := []byte(`{"kind":"` + r.kind.Kind + `","apiVersion":"` + apiVersion + `",`)
@@ -242,7 +245,7 @@ func (p *page) metadata(dst []byte) []byte {
 	dst = append(dst, `{"resourceVersion":"`...)
 	dst = strconv.AppendInt(dst, int64(p.revision), 10)
 	dst = append(dst, '"')
-	if p.next != "" {
+	if p.next != "" || p.saysContinue {
 		dst = append(dst, `,"continue":"`...)
 		dst = append(dst, p.next...)
 		dst = append(dst, '"')

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/setpoint-dev/setpoint/kinds"
@@ -53,9 +54,12 @@ func (s *Server) route(r *request) (handler, error) {
 		return s.virtualRoute(r, gvr)
 	}
 	if r.misplaced() {
-		return nil, errNotServed()
+		return nil, errNowhere(r.kind)
 	}
 	if !hasSubresource(r.kind, r.subresource) {
+		if r.kind.Declared {
+			return nil, apierrors.NewNotFound(r.kind.GroupResource(), r.name)
+		}
 		return nil, errNotServed()
 	}
 	at := route{r.verb, r.subresource}
@@ -67,6 +71,15 @@ func (s *Server) route(r *request) (handler, error) {
 		return nil, errMethod()
 	}
 	return handle, nil
+}
+
+// errNowhere is for a path on the wrong side of namespaces. Paths of declared kinds are no part of
+// upstream's server until they are looked for, so what it does not find there is just no page.
+func errNowhere(k *kinds.Kind) error {
+	if k.Declared {
+		return errNoPage
+	}
+	return errNotServed()
 }
 
 // isView says whether a subresource is read as the object is.

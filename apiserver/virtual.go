@@ -58,6 +58,8 @@ func (v virtual) hasGroup(group string) bool {
 	return false
 }
 
+// hasGroup says whether a group has kinds that nobody declared: upstream knows no other groups when
+// it looks for a path.
 func hasGroup(set *kinds.Set, group string) bool {
-	return slices.ContainsFunc(set.All(), func(k *kinds.Kind) bool { return k.Group == group })
+	return slices.ContainsFunc(set.All(), func(k *kinds.Kind) bool { return k.Group == group && !k.Declared })
 }

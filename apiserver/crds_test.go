@@ -1,0 +1,289 @@
+package apiserver_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/setpoint-dev/setpoint/apiserver"
+	"github.com/setpoint-dev/setpoint/kinds"
+	"github.com/setpoint-dev/setpoint/kinds/builtin"
+	"github.com/setpoint-dev/setpoint/kinds/tree"
+)
+
+const (
+	crds    = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	widgets = "/apis/example.com/v1/namespaces/default/widgets"
+)
+
+// definition is a CustomResourceDefinition of widgets: spec is the schema of their spec, more are
+// further fields of the version.
+func definition(spec string, more ...string) string {
+	version := strings.Join(append([]string{`"name":"v1","served":true,"storage":true`,
+		`"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":` + spec + `,"status":{"type":"object",` +
+			`"x-kubernetes-preserve-unknown-fields":true}}}}`}, more...), ",")
+	return `{"metadata":{"name":"widgets.example.com"},"spec":{"group":"example.com","scope":"Namespaced",` +
+		`"names":{"plural":"widgets","kind":"Widget"},"versions":[{` + version + `}]}}`
+}
+
+// widget is an object; parts are fields beside its name, such as `"spec":{}`.
+func widget(name string, parts ...string) string {
+	return `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"` + name + `"}` +
+		strings.Join(append([]string{""}, parts...), ",") + `}`
+}
+
+const anySpec = `{"type":"object","x-kubernetes-preserve-unknown-fields":true}`
+
+func conditions(def answer) string {
+	var said []string
+	for _, c := range tree.Maps(def.body, "status", "conditions") {
+		said = append(said, tree.Str(c, "type")+"="+tree.Str(c, "status")+" "+tree.Str(c, "reason"))
+	}
+	return strings.Join(said, ", ")
+}
+
+func TestDefinitionIsServedForTheNextRequest(t *testing.T) {
+	a := newAPI(t)
+	a.want(404, "GET "+widgets, "", "")
+	a.want(201, "POST "+crds, "", definition(anySpec))
+	a.want(201, "POST "+widgets, "", widget("a", `"spec":{"x":1}`))
+	const want = "NamesAccepted=True NoConflicts, Established=True InitialNamesAccepted"
+	if got := conditions(a.want(200, "GET "+crds+"/widgets.example.com", "", "")); got != want {
+		t.Errorf("conditions are %s", got)
+	}
+	for _, path := range []string{"/apis/example.com/v1", "/openapi/v3/apis/example.com/v1", "/openapi/v2"} {
+		if got := a.want(200, "GET "+path, "", ""); !strings.Contains(got.text, `"Widget"`) {
+			t.Errorf("%s does not know widgets", path)
+		}
+	}
+}
+
+func TestNamesAreGivenToWhoAskedFirst(t *testing.T) {
+	a := newAPI(t)
+	a.want(201, "POST "+crds, "", definition(anySpec))
+	second := strings.NewReplacer(`"widgets.`, `"gizmos.`, `"widgets"`, `"gizmos"`).Replace(definition(anySpec))
+	a.want(201, "POST "+crds, "", second)
+	got := a.want(200, "GET "+crds+"/gizmos.example.com", "", "")
+	if c := conditions(got); c != "NamesAccepted=False ListKindConflict, Established=False NotAccepted" {
+		t.Errorf("conditions are %s", c)
+	}
+	a.want(404, "GET /apis/example.com/v1/gizmos", "", "")
+	a.want(200, "DELETE "+crds+"/widgets.example.com", "", "")
+	a.want(200, "GET /apis/example.com/v1/gizmos", "", "")
+}
+
+func TestB025_NoStrategicMergeOfDeclaredKinds(t *testing.T) {
+	a := newAPI(t)
+	a.want(201, "POST "+crds, "", definition(anySpec))
+	a.want(201, "POST "+widgets, "", widget("a", `"spec":{}`))
+	a.want(415, "PATCH "+widgets+"/a", strategic, `{"spec":{"x":1}}`)
+	a.want(200, "PATCH "+widgets+"/a", merge, `{"spec":{"x":1}}`)
+	a.want(200, "PATCH "+widgets+"/a", jsonPatch, `[{"op":"replace","path":"/spec/x","value":2}]`)
+	a.want(200, "PATCH "+widgets+"/a?fieldManager=m&force=true", apply, widget("a", `"spec":{"x":3}`))
+}
+
+func TestB036_GenerationOfDeclaredKinds(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		status       bool
+		path, change string
+		want         string
+	}{
+		{"spec", true, "", `{"spec":{"x":2}}`, "2"},
+		{"status through the object", true, "", `{"status":{"s":2}}`, "1"},
+		{"status", true, "/status", `{"status":{"s":2}}`, "1"},
+		{"spec through status", true, "/status", `{"spec":{"x":2}}`, "1"},
+		{"label", true, "", `{"metadata":{"labels":{"l":"1"}}}`, "1"},
+		{"annotation", true, "", `{"metadata":{"annotations":{"l":"1"}}}`, "1"},
+		{"finalizer", true, "", `{"metadata":{"finalizers":["example.com/f"]}}`, "1"},
+		{"owner", true, "", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"u"}]}}`, "1"},
+		{"unknown field", true, "", `{"top":1}`, "1"},
+		{"generation itself", true, "", `{"metadata":{"generation":7}}`, "1"},
+		{"spec, no subresource", false, "", `{"spec":{"x":2}}`, "2"},
+		{"status, no subresource", false, "", `{"status":{"s":2}}`, "2"},
+		{"label, no subresource", false, "", `{"metadata":{"labels":{"l":"1"}}}`, "1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := newAPI(t)
+			def := definition(anySpec)
+			if c.status {
+				def = definition(anySpec, `"subresources":{"status":{}}`)
+			}
+			a.want(201, "POST "+crds, "", def)
+			if made := a.want(201, "POST "+widgets, "", widget("a", `"spec":{"x":1}`, `"status":{"s":1}`)); made.gen() != "1" {
+				t.Errorf("a new object has generation %s", made.gen())
+			}
+			if got := a.want(200, "PATCH "+widgets+"/a"+c.path, merge, c.change); got.gen() != c.want {
+				t.Errorf("the generation is %s, not %s", got.gen(), c.want)
+			}
+		})
+	}
+}
+
+func TestB040_NullAndDefault(t *testing.T) {
+	const spec = `{"type":"object","properties":{"a":{"type":"integer","default":5},` +
+		`"b":{"type":"integer","default":5,"nullable":true},"c":{"type":"integer"}}}`
+	const nulls = `"spec":{"a":null,"b":null,"c":null}`
+	want := map[string]any{"a": 5.0, "b": nil}
+	specOf := func(got answer) any {
+		var body struct{ Spec map[string]any }
+		if err := json.Unmarshal([]byte(got.text), &body); err != nil {
+			t.Fatal(err)
+		}
+		return body.Spec
+	}
+	a := newAPI(t)
+	a.want(201, "POST "+crds, "", definition(spec))
+	made := a.want(201, "POST "+widgets, "", widget("a", nulls))
+	for how, got := range map[string]answer{
+		"create": made,
+		"update": a.want(200, "PUT "+widgets+"/a", "",
+			strings.Replace(widget("a", nulls), `"name":"a"`, `"name":"a","resourceVersion":"`+made.rev()+`"`, 1)),
+		"apply": a.want(201, "PATCH "+widgets+"/b?fieldManager=m", apply, widget("b", nulls)),
+		"read":  a.want(200, "GET "+widgets+"/a", "", ""),
+	} {
+		if d := cmp.Diff(any(want), specOf(got)); d != "" {
+			t.Errorf("%s: %s", how, d)
+		}
+	}
+}
+
+func TestB040_DefaultsOfLaterAreReadInOldObjects(t *testing.T) {
+	a := newAPI(t)
+	a.want(201, "POST "+crds, "", definition(`{"type":"object","properties":{"c":{"type":"integer"},"gone":{"type":"integer"}}}`))
+	before := a.want(201, "POST "+widgets, "", widget("a", `"spec":{"c":1,"gone":1}`))
+	a.want(200, "PATCH "+crds+"/widgets.example.com", jsonPatch, `[{"op":"replace",`+
+		`"path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties",`+
+		`"value":{"c":{"type":"integer"},"d":{"type":"integer","default":5}}}]`)
+	const want = `"spec":{"c":1,"d":5}`
+	after := a.want(200, "GET "+widgets+"/a", "", "")
+	if !strings.Contains(after.text, want) || after.rev() != before.rev() {
+		t.Errorf("read %s", after.text)
+	}
+	if list := a.want(200, "GET "+widgets, "", ""); !strings.Contains(list.text, want) {
+		t.Errorf("listed %s", list.text)
+	}
+	if touched := a.want(200, "PATCH "+widgets+"/a", merge, `{}`); touched.rev() != before.rev() {
+		t.Errorf("a change of nothing wrote revision %s", touched.rev())
+	}
+}
+
+func TestB041_DefaultsMustFit(t *testing.T) {
+	const at = "spec.validation.openAPIV3Schema.properties[spec]."
+	for name, c := range map[string]struct{ spec, field string }{
+		"wrong type":    {`{"type":"object","properties":{"a":{"type":"integer","default":"x"}}}`, at + "properties[a].default"},
+		"unknown field": {`{"type":"object","properties":{"a":{"type":"object","default":{"x":1}}}}`, at + "properties[a].default"},
+		"metadata": {`{"type":"object","properties":{"a":{"type":"object","x-kubernetes-embedded-resource":true,` +
+			`"x-kubernetes-preserve-unknown-fields":true,"properties":{"metadata":{"type":"object","default":{"labels":5}}}}}}`,
+			at + "properties[a].properties[metadata].default"},
+	} {
+		got := newAPI(t).want(422, "POST "+crds, "", definition(c.spec))
+		if !strings.Contains(got.text, `"field":"`+c.field) {
+			t.Errorf("%s: %s", name, got.text)
+		}
+	}
+}
+
+func TestB043_ChangedDefinitionIsInForceAtOnce(t *testing.T) {
+	a := newAPI(t)
+	a.want(201, "POST "+crds, "", definition(`{"type":"object","properties":{"f0":{"type":"integer"}}}`))
+	for i := range 100 {
+		field := fmt.Sprintf("f%d", i+1)
+		a.want(200, "PATCH "+crds+"/widgets.example.com", jsonPatch, fmt.Sprintf(`[{"op":"add",`+
+			`"path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/%s","value":{"type":"integer"}}]`, field))
+		name := fmt.Sprintf("w%d", i)
+		a.want(201, "POST "+widgets, "", widget(name, `"spec":{"`+field+`":1}`))
+		if got := a.want(200, "GET "+widgets+"/"+name, "", ""); !strings.Contains(got.text, `"spec":{"`+field+`":1}`) {
+			t.Fatalf("round %d: %s", i, got.text)
+		}
+	}
+}
+
+func TestB043_AnotherServerOnTheStoreFollows(t *testing.T) {
+	a := newAPI(t)
+	b := newAPI(t, func(o *apiserver.Options) {
+		o.Store, o.Kinds = a.store, kinds.NewRegistry(builtin.Set())
+	})
+	a.want(201, "POST "+crds, "", definition(anySpec))
+	b.want(201, "POST "+widgets, "", widget("a", `"spec":{}`))
+	b.want(200, "DELETE "+crds+"/widgets.example.com", "", "")
+	a.want(404, "GET "+widgets, "", "")
+}
+
+func TestDefinitionsAreThereAfterARestart(t *testing.T) {
+	a := newAPI(t)
+	a.want(201, "POST "+crds, "", definition(anySpec))
+	a.want(201, "POST "+widgets, "", widget("a", `"spec":{"x":1}`))
+	again := newAPI(t, func(o *apiserver.Options) { o.Store = a.store })
+	if got := again.want(200, "GET "+widgets+"/a", "", ""); !strings.Contains(got.text, `"spec":{"x":1}`) {
+		t.Errorf("got %s", got.text)
+	}
+}
+
+func TestB045_NothingComesBackWithADefinition(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *site) {
+		ok := func(want int, method, path, body string) reply {
+			t.Helper()
+			got := s.ask(method, path, body, "Content-Type", "application/json")
+			if got.code != want {
+				t.Fatalf("%s %s: %d %s", method, path, got.code, got.text)
+			}
+			return got
+		}
+		ok(201, "POST", crds, definition(anySpec))
+		for _, name := range []string{"a", "b", "c"} {
+			ok(201, "POST", widgets, widget(name, `"spec":{}`))
+		}
+		w := s.watch(widgets + "?watch=1&resourceVersion=0")
+		w.seen()
+		ok(200, "DELETE", crds+"/widgets.example.com", "")
+		got := w.seen()
+		for i := range got {
+			got[i], _, _ = strings.Cut(got[i], "@")
+		}
+		if d := cmp.Diff([]string{"DELETED a", "DELETED b", "DELETED c", "end"}, got); d != "" {
+			t.Error(d)
+		}
+		ok(404, "GET", crds+"/widgets.example.com", "")
+		ok(201, "POST", crds, definition(anySpec))
+		if got := ok(200, "GET", widgets, ""); !strings.Contains(got.text, `"items":[]`) {
+			t.Errorf("there are still %s", got.text)
+		}
+	})
+}
+
+func TestB046_DefinitionWaitsForFinalizers(t *testing.T) {
+	a := newAPI(t)
+	a.want(201, "POST "+crds, "", definition(anySpec))
+	a.want(201, "POST "+widgets, "", `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a","finalizers":["example.com/f"]}}`)
+	a.want(201, "POST "+widgets, "", widget("b"))
+	a.want(200, "DELETE "+crds+"/widgets.example.com", "", "")
+	waiting := a.want(200, "GET "+crds+"/widgets.example.com", "", "")
+	if !strings.Contains(waiting.text, "1 remaining") || !strings.Contains(conditions(waiting), "Terminating=True InstanceDeletionInProgress") {
+		t.Errorf("conditions are %s", waiting.text)
+	}
+	a.want(404, "GET "+widgets+"/b", "", "")
+	a.want(405, "POST "+widgets, "", widget("c"))
+	a.want(404, "PATCH "+widgets+"/c?fieldManager=m", apply, widget("c"))
+	a.want(200, "PATCH "+widgets+"/a", merge, `{"metadata":{"labels":{"still":"writable"}}}`)
+	a.want(200, "PATCH "+widgets+"/a", merge, `{"metadata":{"finalizers":null}}`)
+	a.want(404, "GET "+crds+"/widgets.example.com", "", "")
+	a.want(404, "GET "+widgets, "", "")
+}
+
+func TestB150_NamesAreNotPathsOfOthers(t *testing.T) {
+	a := newAPI(t)
+	a.want(201, "POST "+crds, "", definition(anySpec))
+	longer := strings.NewReplacer(`"widgets.`, `"widgetss.`, `"widgets"`, `"widgetss"`, `"Widget"`, `"Sprocket"`).Replace(definition(anySpec))
+	a.want(201, "POST "+crds, "", longer)
+	a.want(201, "POST "+strings.Replace(widgets, "widgets", "widgetss", 1), "",
+		strings.Replace(widget("secret"), `"Widget"`, `"Sprocket"`, 1))
+	for _, path := range []string{"", "/secret", "/..%2fwidgetss%2fsecret", "s%2fsecret", "/%2e%2e", "//secret"} {
+		if got := a.do("GET "+widgets+path, "", ""); strings.Contains(got.text, "secret") && got.code == 200 {
+			t.Errorf("%s: %d %s", path, got.code, got.text)
+		}
+	}
+}
