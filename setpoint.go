@@ -25,6 +25,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 	"k8s.io/client-go/rest"
@@ -66,6 +67,10 @@ type Options struct {
 	Controllers []string
 	// ServiceCIDR is where services get their addresses; the zero value is 10.0.0.0/24.
 	ServiceCIDR netip.Prefix
+	// History and HistoryBytes bound how much of the past can be read: ten minutes and 128 MB unless
+	// set. It is kept in memory, and with a DataDir begins anew at a restart.
+	History      time.Duration
+	HistoryBytes int64
 	// Kinds are served beside the built-in ones, and in place of those of the same name.
 	Kinds []*kinds.Kind
 	// Node, if not nil, runs a node in the same process.
@@ -164,9 +169,13 @@ func (c *ControlPlane) openStore() (store.Store, error) {
 		return c.openShared()
 	}
 	if c.opts.DataDir == "" {
-		return memory.New(memory.Options{Now: c.opts.Clock.Now}), nil
+		return memory.New(memory.Options{
+			Now: c.opts.Clock.Now, HistoryAge: c.opts.History, HistoryBytes: c.opts.HistoryBytes,
+		}), nil
 	}
-	s, err := embedded.Open(filepath.Join(c.opts.DataDir, "store"), embedded.Options{Logger: c.opts.Log})
+	s, err := embedded.Open(filepath.Join(c.opts.DataDir, "store"), embedded.Options{
+		Logger: c.opts.Log, HistoryAge: c.opts.History, HistoryBytes: c.opts.HistoryBytes,
+	})
 	if err != nil {
 		return nil, err // and not a nil *embedded.Store in an interface that is not nil
 	}

@@ -28,6 +28,7 @@ type request struct {
 	group, version, resource, subresource string
 	namespace, name                       string
 	extra                                 []string // segments behind the subresource
+	history                               bool     // asked is what happened, see HistoryPath
 
 	user *authn.User // set by authenticate, changed by impersonate
 	kind *kinds.Kind // set by route
@@ -49,6 +50,11 @@ func (r *request) parse() error {
 	segments, err := splitPath(r.http.URL)
 	if err != nil {
 		return err
+	}
+	if len(segments) > 3 && slices.Equal(segments[:3], historySegments) {
+		if r.history, segments = true, segments[3:]; r.http.Method != http.MethodGet {
+			return errMethod()
+		}
 	}
 	switch {
 	case len(segments) >= 3 && segments[0] == "api":

@@ -70,7 +70,13 @@ func (s *Server) route(r *request) (handler, error) {
 	if handle == nil || !r.wellFormed() || !allows(r.kind, r) {
 		return nil, errMethod()
 	}
-	return handle, nil
+	if !r.history {
+		return handle, nil
+	}
+	if r.subresource != "" || r.verb != "get" && r.verb != "list" {
+		return nil, errMethod()
+	}
+	return (*Server).history, nil
 }
 
 // errNowhere is for a path on the wrong side of namespaces. Paths of declared kinds are no part of

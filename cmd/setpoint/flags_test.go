@@ -14,6 +14,8 @@ func TestWrongUseIsExplained(t *testing.T) {
 		"up --nosuch":                                 "unknown flag: --nosuch",
 		"up --listen nope":                            `listen address "nope": listen tcp: address nope: missing port`,
 		"up --store etcd://nowhere":                   `"nowhere" is not a host and a port`,
+		"up --history 0":                              "--history 0s: want a time",
+		"up --history-bytes 1":                        `--history-bytes "1": want 1Mi at least`,
 		"up --log-level loud":                         "want debug, info, warn or error",
 		"up --log-format xml":                         "want text or json",
 		"up --controllers web":                        `there is no "web"; there are all, none, deployment`,

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/setpoint-dev/setpoint"
 	"github.com/setpoint-dev/setpoint/apiserver/pki"
@@ -20,6 +21,8 @@ import (
 // planeFlags are the flags of a control plane, with a node or without.
 type planeFlags struct {
 	dataDir, store, listen, kubeconfig, serviceRange, issuer string
+	history                                                  time.Duration
+	historyBytes                                             string
 	hosts, controllers                                       []string
 	log                                                      logFlags
 }
@@ -35,6 +38,8 @@ func (f *planeFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.serviceRange, "service-cluster-ip-range", "10.0.0.0/24", "`network` that services get their addresses from")
 	flags.StringVar(&f.issuer, "service-account-issuer", "https://kubernetes.default.svc",
 		"`URL` that service account tokens name as their issuer; no tokens are issued yet")
+	flags.DurationVar(&f.history, "history", 10*time.Minute, "how long the past can be read and watched; it is kept in memory")
+	flags.StringVar(&f.historyBytes, "history-bytes", "128Mi", "`memory` that the past may take; what is more is forgotten first")
 	f.log.add(flags)
 }
 
@@ -51,12 +56,19 @@ func (f *planeFlags) options(out io.Writer) (setpoint.Options, error) {
 	if !strings.HasPrefix(f.issuer, "https://") {
 		return setpoint.Options{}, fmt.Errorf("--service-account-issuer %q: want a URL that begins with https://", f.issuer)
 	}
+	if f.history <= 0 {
+		return setpoint.Options{}, fmt.Errorf("--history %v: want a time, such as 720h", f.history)
+	}
+	bytes, err := resource.ParseQuantity(f.historyBytes)
+	if err != nil || bytes.Value() < 1<<20 {
+		return setpoint.Options{}, fmt.Errorf("--history-bytes %q: want 1Mi at least, such as 4Gi", f.historyBytes)
+	}
 	if f.kubeconfig == "" {
 		f.kubeconfig = filepath.Join(f.dataDir, "kubeconfig")
 	}
 	return setpoint.Options{
 		DataDir: f.dataDir, Store: f.store, Listen: f.listen, Hosts: f.hosts, Controllers: f.controllers,
-		ServiceCIDR: services.Masked(), Log: log,
+		ServiceCIDR: services.Masked(), History: f.history, HistoryBytes: bytes.Value(), Log: log,
 	}, nil
 }
 

@@ -1,0 +1,101 @@
+package apiserver_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/setpoint-dev/setpoint/apiserver"
+	"github.com/setpoint-dev/setpoint/apiserver/authn"
+)
+
+// happened returns the events of a history, "TYPE name@revision user verb value<previous".
+func (s *site) happened(path string) (all []string, o object) {
+	s.t.Helper()
+	o = s.must("GET", apiserver.HistoryPath+path, "")
+	items, _ := o["items"].([]any)
+	for _, item := range items {
+		i := object(item.(map[string]any))
+		text := fmt.Sprintf("%s %s@%s %s %s %s", i.str("type"), i.str("object.metadata.name"), i.str("revision"),
+			i.str("origin.user"), i.str("origin.verb"), i.str("object.data.k"))
+		if before := i.str("previous.data.k"); before != "" {
+			text += "<" + before
+		}
+		all = append(all, text)
+	}
+	return all, o
+}
+
+func TestHistoryTellsWhoDidWhat(t *testing.T) {
+	s := newSite(t)
+	a := s.configMap("a", "").revision()
+	s.configMap("ab", "")
+	changed := s.must("PATCH", cm+"/a", `{"data":{"k":"w"}}`, "Content-Type", merge).revision()
+	s.must("DELETE", cm+"/a", "")
+	gone := fmt.Sprint(s.store.Revision())
+	want := []string{
+		"ADDED a@" + a + " admin create v",
+		"MODIFIED a@" + changed + " admin patch w",
+		"DELETED a@" + gone + " admin delete w",
+	}
+	got, o := s.happened(cm + "/a")
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if o.revision() != gone || o.at("metadata.more") != false {
+		t.Errorf("the history reaches %s, more: %v", o.revision(), o.at("metadata.more"))
+	}
+	got, _ = s.happened(cm + "/a?previous=true&from=" + a + "&to=" + changed)
+	if diff := cmp.Diff([]string{want[1] + "<v"}, got); diff != "" {
+		t.Error(diff)
+	}
+	if got, _ = s.happened(cm); len(got) < 4 {
+		t.Errorf("of the collection there is only %v", got)
+	}
+}
+
+func TestHistoryIsPaged(t *testing.T) {
+	s := newSite(t)
+	from := fmt.Sprint(s.store.Revision())
+	var want, got []string
+	for i := range 7 {
+		revision := s.configMap(fmt.Sprint("c", i), "").revision()
+		want = append(want, fmt.Sprintf("ADDED c%d@%s admin create v", i, revision))
+	}
+	for more := true; more; {
+		page, o := s.happened(cm + "?limit=3&from=" + from)
+		got = append(got, page...)
+		from, more = o.revision(), o.at("metadata.more") == true
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestHistoryRefusals(t *testing.T) {
+	s := newSite(t)
+	first := s.configMap("a", "").revision()
+	s.configMap("b", "")
+	if err := s.store.Compact(t.Context(), s.store.Revision()); err != nil {
+		t.Fatal(err)
+	}
+	for query, want := range map[string]int{
+		"?from=" + first: http.StatusGone, "?to=1000000": http.StatusGatewayTimeout, "?from=x": 400,
+		"?limit=0": 400, "?limit=501": 400, "?from=1000000": 400, "/status": 404,
+	} {
+		if r := s.get(apiserver.HistoryPath + cm + "/a" + query); r.code != want {
+			t.Errorf("%s: %d, want %d: %s", query, r.code, want, r.text)
+		}
+	}
+	if r := s.ask("POST", apiserver.HistoryPath+cm, "{}"); r.code != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %d", r.code)
+	}
+	s.client = &http.Client{Transport: s.server.Transport(&authn.User{Name: "somebody"})}
+	r := s.get(apiserver.HistoryPath + cm + "/a")
+	if r.code != http.StatusForbidden || !strings.Contains(r.text, `cannot get resource \"configmaps\"`) {
+		t.Errorf("somebody: %d %s", r.code, r.text)
+	}
+}
