@@ -206,6 +206,13 @@ func TestReviews(t *testing.T) {
 	if r := s.ask("POST", authz+"selfsubjectaccessreviews", `{}`, "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io"); r.code != http.StatusNotAcceptable {
 		t.Errorf("a review as a table: %d %s", r.code, r.text)
 	}
+	rules := s.must("POST", authz+"selfsubjectrulesreviews", `{"spec":{"namespace":"default"}}`, "Impersonate-User", "jane")
+	if rules.at("status.incomplete") != false || len(rules.at("status.resourceRules").([]any)) != 2 {
+		t.Errorf("jane may: %v", rules)
+	}
+	if r := s.ask("POST", authz+"selfsubjectrulesreviews", `{"spec":{}}`); r.code != http.StatusBadRequest {
+		t.Errorf("rules nowhere: %d %s", r.code, r.text)
+	}
 	token := s.must("POST", "/apis/authentication.k8s.io/v1/tokenreviews", `{"spec":{"token":"x"}}`)
 	if token.str("status.error") != "invalid bearer token" {
 		t.Errorf("a token nobody has: %v", token)

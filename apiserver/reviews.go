@@ -30,6 +30,7 @@ func reviews() []review {
 		{reviewKind("authentication", "SelfSubjectReview", false), (*Server).reviewSelf},
 		{reviewKind("authentication", "TokenReview", false), (*Server).reviewToken},
 		{reviewKind("authorization", "SelfSubjectAccessReview", false), (*Server).reviewSelfAccess},
+		{reviewKind("authorization", "SelfSubjectRulesReview", false), (*Server).reviewSelfRules},
 		{reviewKind("authorization", "SubjectAccessReview", false), (*Server).reviewAccess},
 		{reviewKind("authorization", "LocalSubjectAccessReview", true), (*Server).reviewLocalAccess},
 	}
@@ -124,6 +125,34 @@ func (s *Server) reviewSelfAccess(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	review.Status = s.accessStatus(r, a)
+	return s.respondReview(w, r, &review.TypeMeta, &review)
+}
+
+// reviewSelfRules lists what the client may do in a namespace.
+func (s *Server) reviewSelfRules(w http.ResponseWriter, r *request) error {
+	var review authorizationv1.SelfSubjectRulesReview
+	if err := readReview(w, r, &review); err != nil {
+		return err
+	}
+	if review.Spec.Namespace == "" {
+		return apierrors.NewBadRequest("no namespace on request")
+	}
+	rules, complete := authz.Rules(r.http.Context(), s.authz, r.user, review.Spec.Namespace)
+	review.Status = authorizationv1.SubjectRulesReviewStatus{
+		Incomplete:       !complete,
+		ResourceRules:    []authorizationv1.ResourceRule{},
+		NonResourceRules: []authorizationv1.NonResourceRule{},
+	}
+	for _, rule := range rules {
+		if len(rule.Paths) > 0 {
+			review.Status.NonResourceRules = append(review.Status.NonResourceRules,
+				authorizationv1.NonResourceRule{Verbs: rule.Verbs, NonResourceURLs: rule.Paths})
+			continue
+		}
+		review.Status.ResourceRules = append(review.Status.ResourceRules, authorizationv1.ResourceRule{
+			Verbs: rule.Verbs, APIGroups: rule.Groups, Resources: rule.Resources, ResourceNames: rule.Names,
+		})
+	}
 	return s.respondReview(w, r, &review.TypeMeta, &review)
 }
 

@@ -48,19 +48,21 @@ func (f Func) Authorize(ctx context.Context, a *Attributes) (Decision, string, e
 }
 
 // Chain asks one authorizer after another until one has an opinion.
-func Chain(all ...Authorizer) Authorizer {
-	return Func(func(ctx context.Context, a *Attributes) (Decision, string, error) {
-		var reasons string
-		for _, next := range all {
-			d, reason, err := next.Authorize(ctx, a)
-			if err != nil || d != NoOpinion {
-				return d, reason, err
-			}
-			if reason != "" && reasons != "" {
-				reasons += ", "
-			}
-			reasons += reason
+func Chain(all ...Authorizer) Authorizer { return chain(all) }
+
+type chain []Authorizer
+
+func (c chain) Authorize(ctx context.Context, a *Attributes) (Decision, string, error) {
+	var reasons string
+	for _, next := range c {
+		d, reason, err := next.Authorize(ctx, a)
+		if err != nil || d != NoOpinion {
+			return d, reason, err
 		}
-		return NoOpinion, reasons, nil
-	})
+		if reason != "" && reasons != "" {
+			reasons += ", "
+		}
+		reasons += reason
+	}
+	return NoOpinion, reasons, nil
 }

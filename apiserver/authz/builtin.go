@@ -12,7 +12,7 @@ import (
 // system:masters may do everything; whoever is known may discover the API and ask about himself;
 // anybody may ask for health and version; a node may do what its agent needs.
 func Builtin() Authorizer {
-	return Chain(Func(masters), Func(public), Func(selves), Func(nodes))
+	return builtin{Chain(Func(masters), Func(public), Func(selves), Func(nodes))}
 }
 
 func masters(_ context.Context, a *Attributes) (Decision, string, error) {
