@@ -99,7 +99,8 @@ func New(opts Options) (*Server, error) {
 		return nil, errors.New("apiserver: Options need a Store and Kinds")
 	}
 	if opts.Authenticator == nil {
-		opts.Authenticator = authn.Chain(authn.Certificates())
+		// No token is known, and so a token is bad credentials, not none.
+		opts.Authenticator = authn.Chain(authn.Certificates(), authn.Tokens(nil))
 	}
 	if opts.Authorizer == nil {
 		opts.Authorizer = authz.Builtin()

@@ -3,6 +3,7 @@ package apiserver_test
 import (
 	"net/netip"
 	"strings"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/setpoint-dev/setpoint/apiserver"
@@ -58,6 +59,28 @@ func TestAnnounce(t *testing.T) {
 		}
 		if got := a.want(200, "GET "+path, "", ""); !strings.Contains(got.text, want) {
 			t.Errorf("announced %s: %s", at, got.text)
+		}
+	}
+}
+
+// TestUnknownTokenIsRefused sends a token to a server that knows none: bad credentials are not the
+// same as none.
+func TestUnknownTokenIsRefused(t *testing.T) {
+	s := memory.New(memory.Options{})
+	defer s.Close()
+	server, err := apiserver.New(apiserver.Options{Store: s, Kinds: kinds.NewRegistry(builtin.Set())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for authorization, want := range map[string]int{"Bearer nosuch": 401, "": 403} {
+		r := httptest.NewRequestWithContext(t.Context(), "GET", "/api/v1/namespaces", nil)
+		if authorization != "" {
+			r.Header.Set("Authorization", authorization)
+		}
+		w := httptest.NewRecorder()
+		server.ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("Authorization %q: %d, want %d", authorization, w.Code, want)
 		}
 	}
 }
