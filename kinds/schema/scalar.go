@@ -2,6 +2,9 @@ package schema
 
 import (
 	"encoding/base64"
+	"errors"
+	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,11 +18,37 @@ func canonicalQuantity(text string) (string, error) {
 	if isPlainQuantity(text) {
 		return text, nil
 	}
-	q, err := resource.ParseQuantity(strings.TrimSpace(text))
+	q, err := ParseQuantity(strings.TrimSpace(text))
 	if err != nil {
 		return "", err
 	}
 	return q.String(), nil
+}
+
+// What ParseQuantity reads. By its documentation a quantity is between 10⁻⁹ and 2⁶³, so that nothing
+// of use is beyond these bounds; what is costs resource.Quantity time without limit, seconds for an
+// exponent of -9999999 or for a third of a million digits, when it is read or first compared.
+const (
+	quantityBytesMax    = 256
+	quantityExponentMax = 99
+)
+
+// ParseQuantity is resource.ParseQuantity for text that anybody may have written: it takes a time in
+// proportion to the text, and refuses what could not be read or compared in as much.
+func ParseQuantity(text string) (resource.Quantity, error) {
+	if len(text) > quantityBytesMax {
+		return resource.Quantity{}, fmt.Errorf("quantities may have %d characters at most, and this one has %d",
+			quantityBytesMax, len(text))
+	}
+	if e := strings.LastIndexAny(text, "eE"); e >= 0 {
+		exponent, err := strconv.Atoi(text[e+1:])
+		tooFar := exponent < -quantityExponentMax || exponent > quantityExponentMax
+		if tooFar && (err == nil || errors.Is(err, strconv.ErrRange)) {
+			return resource.Quantity{}, fmt.Errorf("quantities may have exponents from %d to %d, and this one has %s",
+				-quantityExponentMax, quantityExponentMax, text[e+1:])
+		}
+	}
+	return resource.ParseQuantity(text)
 }
 
 // plainDigits is how many digits surely fit into an int64 together with any plain suffix.

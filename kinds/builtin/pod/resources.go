@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/setpoint-dev/setpoint/kinds/check"
+	"github.com/setpoint-dev/setpoint/kinds/schema"
 	"github.com/setpoint-dev/setpoint/kinds/tree"
 )
 
@@ -117,7 +118,7 @@ func amount(e *check.Errors, path check.Path, name string, value any) {
 	q := Quantity(value)
 	CheckAmount(e, path, name, q)
 	if size, ok := strings.CutPrefix(name, hugePages); ok {
-		page, err := resource.ParseQuantity(size)
+		page, err := schema.ParseQuantity(size)
 		if err != nil || page.Sign() <= 0 || q.Value()%page.Value() != 0 {
 			e.Invalid(path, q.String(),
 				fmt.Sprintf("%s is not positive integer multiple of %s", q.String(), name))
