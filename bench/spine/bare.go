@@ -38,6 +38,8 @@ func (b *bare) start(ctx context.Context) (time.Duration, error) {
 	return time.Since(began), err
 }
 
+func (b *bare) lists() bool { return false }
+
 func (b *bare) addressFile() string { return filepath.Join(b.dir, "address") }
 
 func (b *bare) client() (*http.Client, string, error) {
@@ -79,11 +81,11 @@ func serveBare(addressFile string) error {
 	select {}
 }
 
-// transport is the client of every load: HTTP/1.1, a connection for each concurrent request.
+// transport is the client of every load: HTTP/1.1, a connection for each concurrent request, of
+// which as many are kept as there are clients.
 func transport(conf *tls.Config, clients int) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		TLSClientConfig:     conf,
 		MaxIdleConnsPerHost: clients,
-		MaxConnsPerHost:     clients,
 	}}
 }

@@ -1,6 +1,8 @@
 // Command spine measures the whole of a control plane from outside and prints each figure beside
 // its goal: the time from start to the first served request, the memory of an idle one, and
-// durable creates and reads per second over HTTPS with 64 clients. The yardsticks run on the same machine
+// durable creates and reads per second over HTTPS with 64 clients, the time of a LIST, and the events
+// that reach a thousand watches. Beside what a load reaches stands what each request costs the
+// servers' processes of the processors, which others on the machine disturb less. The yardsticks run on the same machine
 // in the same run: a bare net/http server with the same client and bodies and, where their
 // binaries are given, kube-apiserver with etcd.
 //
@@ -74,6 +76,11 @@ type figures struct {
 	creates  float64       // per second
 	gets     float64
 	failures int
+
+	createCost, getCost, listCost, eventCost time.Duration // of processor
+
+	list   time.Duration // median
+	events float64       // per second
 }
 
 // measure starts the subject several times on empty folders, and loads the last one.
@@ -118,11 +125,32 @@ func (f *figures) load(ctx context.Context, set settings, s subject) error {
 		return err
 	}
 	l := load{web: web, host: host, set: set}
+	used := s.processor()
+	cost := func(requests float64) time.Duration {
+		before := used
+		used = s.processor()
+		return time.Duration(float64(used-before) / max(requests, 1))
+	}
 	if f.creates, f.failures, err = l.creates(ctx); err != nil {
 		return err
 	}
+	f.createCost = cost(f.creates * set.length.Seconds())
 	gets, failures, err := l.gets(ctx)
 	f.gets, f.failures = gets, f.failures+failures
+	f.getCost = cost(f.gets * set.length.Seconds())
+	if err != nil || !s.lists() {
+		return err
+	}
+	if err := l.fill(ctx); err != nil {
+		return err
+	}
+	cost(1)
+	if f.list, err = l.lists(ctx); err != nil {
+		return err
+	}
+	f.listCost = cost(listsMeasure)
+	f.events, err = l.watches(ctx)
+	f.eventCost = cost(watchers * watchWrites)
 	return err
 }
 
@@ -161,6 +189,24 @@ func print(ours, bare, theirs *figures) error {
 		">= 8x, >= 60 % of bare")
 	rate("gets/s, 3 KB, 64 clients", func(f *figures) float64 { return f.gets },
 		">= 3x, >= 90 % of bare")
+	took := func(what string, of func(*figures) time.Duration, goal string) {
+		beside := "-"
+		if of(bare) > 0 {
+			beside = fmt.Sprintf("%v (%.1fx)", of(bare), float64(of(ours))/float64(of(bare)))
+		}
+		row(what, of(ours), beside, kube(func(f *figures) string {
+			return fmt.Sprintf("%v (%.1fx)", of(f), float64(of(f))/float64(of(ours)))
+		}), goal)
+	}
+	const us = time.Microsecond
+	took("processor a create", func(f *figures) time.Duration { return f.createCost.Round(us) }, "-")
+	took("processor a get", func(f *figures) time.Duration { return f.getCost.Round(us) }, "-")
+	took("LIST of 5,000, 3 KB each", func(f *figures) time.Duration { return f.list.Round(100 * us) }, ">= 8x")
+	took("processor a LIST", func(f *figures) time.Duration { return f.listCost.Round(100 * us) }, ">= 8x")
+	row("events/s to 1,000 watches", fmt.Sprintf("%.0f", ours.events), "-", kube(func(f *figures) string {
+		return fmt.Sprintf("%.0f (%.1fx)", f.events, ours.events/f.events)
+	}), ">= 2x")
+	took("processor an event", func(f *figures) time.Duration { return f.eventCost }, ">= 3x")
 	row("failed requests", ours.failures, bare.failures, kube(func(f *figures) string { return fmt.Sprint(f.failures) }), "0")
 	return out.Flush()
 }

@@ -29,8 +29,12 @@ type subject interface {
 	// start runs it on an empty folder and returns how long the first answer took.
 	start(context.Context) (time.Duration, error)
 	stop()
+	// lists says whether there are lists and watches.
+	lists() bool
 	// client returns a client that is an administrator, and the address to ask.
 	client() (*http.Client, string, error)
+	// processor is what its processes have used of the processors so far.
+	processor() time.Duration
 	// memory is what its processes have resident, in bytes.
 	memory() int64
 }
@@ -53,11 +57,28 @@ func (p *processes) run(dir, name string, args ...string) error {
 	return nil
 }
 
+func (p *processes) lists() bool { return true }
+
 func (p *processes) stop() {
 	for i := len(p.running) - 1; i >= 0; i-- {
 		_ = p.running[i].Process.Signal(syscall.SIGTERM)
 		_ = p.running[i].Wait()
 	}
+}
+
+func (p *processes) processor() time.Duration {
+	const tick = 10 * time.Millisecond // USER_HZ of Linux
+	var sum time.Duration
+	for _, cmd := range p.running {
+		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
+		if _, rest, ok := strings.Cut(string(stat), ") "); ok {
+			fields := strings.Fields(rest) // the state is the first; utime and stime come 11 later
+			user, _ := strconv.ParseInt(fields[11], 10, 64)
+			system, _ := strconv.ParseInt(fields[12], 10, 64)
+			sum += time.Duration(user+system) * tick
+		}
+	}
+	return sum
 }
 
 func (p *processes) memory() int64 {

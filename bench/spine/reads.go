@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// A room of its own, so that what the other loads made is in none of the answers.
+const listed = "/api/v1/namespaces/kube-public/configmaps"
+
+const (
+	listObjects  = 5000
+	listsMeasure = 10
+	watchers     = 1000
+	watchWrites  = 20
+)
+
+// lists returns the median time of a LIST of all that fill made.
+func (l *load) lists(ctx context.Context) (time.Duration, error) {
+	var took []time.Duration
+	for range listsMeasure {
+		began := time.Now()
+		if err := l.send(ctx, http.MethodGet, listed, nil, http.StatusOK); err != nil {
+			return 0, err
+		}
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	return took[len(took)/2], nil
+}
+
+// fill makes objects of 3 KB in a namespace.
+func (l *load) fill(ctx context.Context) error {
+	var group sync.WaitGroup
+	failed := make([]error, l.set.clients)
+	for client := range l.set.clients {
+		group.Go(func() {
+			for n := client; n < listObjects && failed[client] == nil; n += l.set.clients {
+				failed[client] = l.send(ctx, http.MethodPost, listed, configMap(fmt.Sprint("l-", n), 2900), http.StatusCreated)
+			}
+		})
+	}
+	group.Wait()
+	for _, err := range failed {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// watches opens a thousand watches, each on a connection of its own, and returns how many events a
+// second reach them when one object is written again and again, each time once all have been told.
+func (l *load) watches(ctx context.Context) (perSecond float64, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	const one = "/api/v1/namespaces/kube-system/configmaps"
+	if err := l.send(ctx, http.MethodPost, one, configMap("watched", 500), http.StatusCreated); err != nil {
+		return 0, err
+	}
+	told := make(chan error, watchers)
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer cancel()
+	for range watchers {
+		group.Go(func() {
+			if err := l.watch(ctx, one, told); err != nil && ctx.Err() == nil {
+				told <- err
+			}
+		})
+	}
+	if err := awaitAll(ctx, told); err != nil { // the object as it is
+		return 0, err
+	}
+	began := time.Now()
+	for n := range watchWrites {
+		patch := bytes.NewReader([]byte(`{"data":{"n":"` + strconv.Itoa(n) + `"}}`))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPatch, l.host+one+"/watched", patch)
+		if err != nil {
+			return 0, err
+		}
+		req.Header.Set("Content-Type", "application/merge-patch+json")
+		resp, err := l.web.Do(req)
+		if err != nil {
+			return 0, err
+		}
+		resp.Body.Close()
+		if err := awaitAll(ctx, told); err != nil {
+			return 0, err
+		}
+	}
+	return watchers * watchWrites / time.Since(began).Seconds(), nil
+}
+
+func (l *load) watch(ctx context.Context, path string, told chan<- error) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, l.host+path+"?watch=1&fieldSelector=metadata.name=watched", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := l.web.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewReader(resp.Body)
+	for {
+		if _, err := lines.ReadSlice('\n'); err != nil {
+			return err
+		}
+		told <- nil
+	}
+}
+
+func awaitAll(ctx context.Context, told <-chan error) error {
+	for range watchers {
+		select {
+		case err := <-told:
+			if err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
