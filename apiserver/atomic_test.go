@@ -21,7 +21,7 @@ func operations(lines ...string) string {
 	return `{"operations":[` + strings.Join(all, ",") + `]}`
 }
 
-const atomic = "POST " + apiserver.AtomicPath
+const postAtomic = "POST " + apiserver.AtomicPath
 
 func configMap(name, value string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"default","name":%q},"data":{"k":%q}}`, name, value)
@@ -37,7 +37,7 @@ func TestAtomic_AllInOneRevision(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := a.want(200, atomic+"?fieldManager=f&force=true", "", operations(
+	got := a.want(200, postAtomic+"?fieldManager=f&force=true", "", operations(
 		`create {"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop"}}`,
 		`create {"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"shop","generateName":"in-"}}`,
 		`apply {"apiVersion":"v1","kind":"Service","metadata":{"namespace":"shop","name":"s"},"spec":{"ports":[{"port":80}]}}`,
@@ -104,13 +104,13 @@ func TestAtomic_NothingIfOneFails(t *testing.T) {
 		{`create {"apiVersion":"v1","kind":"Thing","metadata":{"name":"x"}}`, `there is no kind \"Thing\"`, 400},
 		{"scale " + configMap("there", "2"), `verb: found \"scale\", want create, update, apply or delete`, 400},
 	} {
-		got := a.do(atomic, "", operations(service("s"), "update "+configMap("there", "new"), test.operation))
+		got := a.do(postAtomic, "", operations(service("s"), "update "+configMap("there", "new"), test.operation))
 		if got.code != test.code || !strings.Contains(got.text, test.message) || !strings.Contains(got.text, "operations[2] (") {
 			t.Errorf("%s: %d %s, want %d and %q", test.operation, got.code, got.text, test.code, test.message)
 		}
 	}
 	for _, body := range []string{`{}`, `{"operations":[]}`, `{"operations":[null]}`, `[`, `{"operations":[{"verb":"create"}]}`} {
-		if got := a.do(atomic, "", body); got.code != 400 {
+		if got := a.do(postAtomic, "", body); got.code != 400 {
 			t.Errorf("%s: %d %s", body, got.code, got.text)
 		}
 	}
@@ -120,11 +120,11 @@ func TestAtomic_NothingIfOneFails(t *testing.T) {
 	if rev := a.want(200, "GET "+cms+"/there", "", "").rev(); rev != there.rev() {
 		t.Errorf("an object went from %s to %s", there.rev(), rev)
 	}
-	a.want(200, atomic+"?dryRun=All", "", operations(service("s"), "update "+configMap("there", "new")))
+	a.want(200, postAtomic+"?dryRun=All", "", operations(service("s"), "update "+configMap("there", "new")))
 	// The address that all of them had reserved is free.
-	a.want(200, atomic, "", operations(service("s")))
-	a.want(200, atomic, "", operations(`delete {"apiVersion":"v1","kind":"Service","metadata":{"namespace":"default","name":"s"}}`, "update "+configMap("there", "new")))
-	a.want(200, atomic, "", operations(service("again")))
+	a.want(200, postAtomic, "", operations(service("s")))
+	a.want(200, postAtomic, "", operations(`delete {"apiVersion":"v1","kind":"Service","metadata":{"namespace":"default","name":"s"}}`, "update "+configMap("there", "new")))
+	a.want(200, postAtomic, "", operations(service("again")))
 }
 
 func TestAtomic_BeginsAgainIfSomethingGetsInBetween(t *testing.T) {
@@ -135,7 +135,7 @@ func TestAtomic_BeginsAgainIfSomethingGetsInBetween(t *testing.T) {
 	})
 	a.want(201, "POST "+cms, "", configMap("a", "1"))
 	s.before = func() { a.want(200, "PATCH "+cms+"/a", merge, `{"data":{"other":"2"}}`) }
-	a.want(200, atomic+"?fieldManager=f&force=true", "", operations(
+	a.want(200, postAtomic+"?fieldManager=f&force=true", "", operations(
 		"create "+configMap("b", "1"), "apply "+configMap("a", "3")))
 	got := a.want(200, "GET "+cms+"/a", "", "")
 	if got.str("data", "k") != "3" || got.str("data", "other") != "2" {
@@ -146,20 +146,20 @@ func TestAtomic_BeginsAgainIfSomethingGetsInBetween(t *testing.T) {
 func TestAtomic_IsFenced(t *testing.T) {
 	a := newAPI(t)
 	a.want(201, "POST "+leases, "", leaseOf("me", 3))
-	a.withFence("default/l;epoch=3;holder=me").want(200, atomic, "", operations("create "+configMap("a", "1")))
-	a.withFence("default/l;epoch=2;holder=me").want(409, atomic, "", operations("create "+configMap("b", "1")))
+	a.withFence("default/l;epoch=3;holder=me").want(200, postAtomic, "", operations("create "+configMap("a", "1")))
+	a.withFence("default/l;epoch=2;holder=me").want(409, postAtomic, "", operations("create "+configMap("b", "1")))
 }
 
 // Two counters are moved together by several writers; nobody ever sees them apart.
 func TestAtomic_IsSeenWhole(t *testing.T) {
 	a := newAPI(t)
-	a.want(200, atomic, "", operations("create "+configMap("left", "0"), "create "+configMap("right", "0")))
+	a.want(200, postAtomic, "", operations("create "+configMap("left", "0"), "create "+configMap("right", "0")))
 	var writers sync.WaitGroup
 	for w := range 4 {
 		writers.Go(func() {
 			for i := range 25 {
 				value := fmt.Sprint(w, "-", i)
-				if got := a.do(atomic, "", operations("update "+configMap("left", value), "update "+configMap("right", value))); got.code != 200 {
+				if got := a.do(postAtomic, "", operations("update "+configMap("left", value), "update "+configMap("right", value))); got.code != 200 {
 					t.Errorf("%d %s", got.code, got.text)
 				}
 			}
