@@ -1,9 +1,9 @@
 package apiserver_test
 
 import (
+	"net/http/httptest"
 	"net/netip"
 	"strings"
-	"net/http/httptest"
 	"testing"
 
 	"github.com/setpoint-dev/setpoint/apiserver"
