@@ -37,9 +37,9 @@ func (s *Server) newTabulator(media mediaType, r *request) (*tabulator, error) {
 
 // plainColumns are those of kinds that say nothing of themselves.
 var plainColumns = []kinds.Column{
-	{Name: "Name", Type: "string", Format: "name", Description: "The name of the object.",
+	{Name: "Name", Type: "string", Format: "name", Description: metav1.ObjectMeta{}.SwaggerDoc()["name"],
 		Cell: func(obj kinds.Object, _ time.Time) any { return metadataString(obj, "name") }},
-	{Name: "Created At", Type: "date", Description: "When the object was created.",
+	{Name: "Created At", Type: "date", Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"],
 		Cell: func(obj kinds.Object, _ time.Time) any { return metadataString(obj, "creationTimestamp") }},
 }
 

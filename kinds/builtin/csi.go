@@ -44,6 +44,12 @@ func csiNode() *kinds.Kind {
 		ReturnDeleted:       true,
 		DefaultPropagation:  "Background",
 		Strategy: kinds.Strategy{
+			// No drivers and an empty list of them are the same once they are stored.
+			Default: func(obj kinds.Object) {
+				if spec := tree.Map(obj, "spec"); spec != nil && len(tree.List(spec, "drivers")) == 0 {
+					spec["drivers"] = nil
+				}
+			},
 			PrepareForCreate: emptyStatus(map[string]any{}),
 			PrepareForUpdate: keepStatus,
 			PrepareForStatusUpdate: func(env *kinds.Env, obj, old kinds.Object) {

@@ -46,7 +46,8 @@ func validateFlowSchema(obj kinds.Object) field.ErrorList {
 			e.NotSupported(method.At("type"), struct{ Type string }{kind}, "ByNamespace", "ByUser")
 		}
 	}
-	level, at := tree.Str(spec.Map, "priorityLevelConfiguration", "name"), check.NewPath("spec", "priorityLevelConfiguration", "name")
+	level := tree.Str(spec.Map, "priorityLevelConfiguration", "name")
+	at := check.NewPath("spec", "priorityLevelConfiguration", "name")
 	if level == "" {
 		e.Required(at, "must reference a priority level")
 	} else {
