@@ -22,6 +22,7 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	warnOfOrphans(w, r, opts)
 	p, err := s.page(r, chosen)
 	if err != nil {
 		return err

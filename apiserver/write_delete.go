@@ -31,6 +31,7 @@ func (s *Server) delete(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	warnOfOrphans(w, r, opts)
 	t := s.newDelete(w, r, opts)
 	gone, err := t.remove(opts)
 	if err != nil {
@@ -44,6 +45,13 @@ func (s *Server) delete(w http.ResponseWriter, r *request) error {
 		return s.respond(w, r, code, gone.value)
 	}
 	return s.respondJSON(w, r, http.StatusOK, deletedStatus(r.kind, t.name, gone.uid))
+}
+
+// warnOfOrphans tells a client that said nothing of dependents that they stay, where the kind has it so.
+func warnOfOrphans(w http.ResponseWriter, r *request, opts *metav1.DeleteOptions) {
+	if text := r.kind.OrphanWarning; text != "" && opts.PropagationPolicy == nil && opts.OrphanDependents == nil {
+		warn(w, text)
+	}
 }
 
 func (s *Server) newDelete(w http.ResponseWriter, r *request, opts *metav1.DeleteOptions) *write {

@@ -328,3 +328,20 @@ func TestDelete_Collection(t *testing.T) {
 	a.want(404, "GET "+cms+"/c0", "", "")
 	a.want(200, "GET "+cms+"/c2", "", "")
 }
+
+func TestDelete_WarnsOfPodsThatStay(t *testing.T) {
+	const jobs = "/apis/batch/v1/namespaces/default/jobs"
+	a := newAPI(t)
+	for path, want := range map[string]bool{
+		"":                              true,
+		"?propagationPolicy=Orphan":     false,
+		"?propagationPolicy=Background": false,
+	} {
+		a.want(201, "POST "+jobs, "", `{"metadata":{"name":"j"},"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"x"}]}}}}`)
+		got := a.want(200, "DELETE "+jobs+"/j"+path, "", "")
+		if warned := strings.Contains(fmt.Sprint(got.warnings), "child pods are preserved by default"); warned != want {
+			t.Errorf("DELETE %s warns: %t", path, warned)
+		}
+		a.do("PATCH "+jobs+"/j", merge, `{"metadata":{"finalizers":null}}`) // orphaning waits for the collector
+	}
+}

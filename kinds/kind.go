@@ -73,6 +73,8 @@ type Kind struct {
 	ReturnDeleted bool
 	// DefaultPropagation is what DELETE does with dependents when not told: "Background" or "Orphan".
 	DefaultPropagation string
+	// OrphanWarning is what DELETE warns of when dependents stay because it was not told otherwise.
+	OrphanWarning string
 	// GracePeriod returns the seconds DELETE leaves an object to end by itself; nil: it goes at once.
 	GracePeriod func(obj Object, asked *int64) int64
 	// Fields are what field selectors may name, beside metadata.name and metadata.namespace, and

@@ -217,6 +217,9 @@ func toV2(obj kinds.Object) {
 	}
 	delete(spec, "targetCPUUtilizationPercentage")
 	delete(status, "currentCPUUtilizationPercentage")
+	if tree.Int(status, "currentReplicas") == 0 {
+		delete(status, "currentReplicas") // v1 cannot leave it out
+	}
 	dropAnnotations(obj)
 }
 

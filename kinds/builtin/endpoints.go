@@ -27,6 +27,7 @@ func endpoints() *kinds.Kind {
 			table.Column("Endpoints", corev1.Endpoints{}.SwaggerDoc()["subsets"], endpointsCell),
 			table.Age(),
 		},
+		Deprecated:         "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
 		CreateOnUpdate:     true,
 		DefaultPropagation: "Background",
 		Strategy: kinds.Strategy{

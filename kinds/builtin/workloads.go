@@ -6,7 +6,7 @@ import "github.com/setpoint-dev/setpoint/kinds"
 // and bounds on what they use.
 func workloadKinds() []*kinds.Kind {
 	return []*kinds.Kind{
-		endpoints(), limitRange(), persistentVolumeClaim(), persistentVolume(), podTemplate(),
+		componentStatus(), endpoints(), limitRange(), persistentVolumeClaim(), persistentVolume(), podTemplate(),
 		replicationController(), resourceQuota(),
 		daemonSet(), statefulSet(),
 		autoscaler(), oldAutoscaler(), // the stored form first: it is what the other is looked up by
