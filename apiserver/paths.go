@@ -38,6 +38,10 @@ func (s *Server) servePath(w http.ResponseWriter, r *request) error {
 		}
 	case "healthz", "livez", "readyz":
 		return s.health(w, r, first, rest)
+	case "setpoint.dev":
+		if path == SnapshotPath {
+			return s.snapshotAll(w)
+		}
 	case "metrics":
 		if rest == "" {
 			s.metrics.page.ServeHTTP(w, r.http)

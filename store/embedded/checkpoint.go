@@ -138,7 +138,14 @@ func (c *checkpoint) read(dir string, entry func(*store.Entry)) (size int64, err
 		return 0, err
 	}
 	defer f.Close()
-	r := &frameReader{file: path, r: bufio.NewReaderSize(f, blockBytes)}
+	return c.readFrom(path, f, entry)
+}
+
+// readFrom is read for a checkpoint that is in no directory; the name is for errors.
+func (c *checkpoint) readFrom(
+	name string, file io.Reader, entry func(*store.Entry),
+) (size int64, err error) {
+	r := &frameReader{file: name, r: bufio.NewReaderSize(file, blockBytes)}
 	if err := c.readHead(r); err != nil {
 		return 0, err
 	}
