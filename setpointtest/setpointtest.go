@@ -25,6 +25,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -161,7 +162,7 @@ func (s *settings) runNodes(ctx context.Context, cp *setpoint.ControlPlane, dir 
 			UserName: "system:node:" + name, Groups: []string{"system:nodes"},
 		}
 		opts := setpoint.NodeOptions{
-			Name: name, StateDir: dir, NoProxy: true, Runtime: simulated.New(s.options.Clock),
+			Name: name, StateDir: filepath.Join(dir, name), NoProxy: true, Runtime: simulated.New(s.options.Clock),
 			Clock: s.options.Clock, Log: s.options.Log,
 		}
 		running.Go(func() {
