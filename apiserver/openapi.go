@@ -12,9 +12,11 @@ import (
 	"github.com/setpoint-dev/setpoint/kinds"
 )
 
+// Clients ask for version 2 as protobuf by either name. The older has an @, which no media type may
+// have: kubectl asks with it, and reads no answer that is named so.
 const (
-	openAPIv2Type         = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-	openAPIv2TypeReserved = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+	openAPIv2TypeAsked = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+	openAPIv2Type      = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 )
 
 // openAPICache keeps the documents of a set of kinds. Nothing is written before it is asked for:
@@ -95,15 +97,12 @@ func (s *Server) openAPI(w http.ResponseWriter, r *request, rest string) error {
 
 func (s *Server) openAPIv2(w http.ResponseWriter, r *request, cache *openAPICache) error {
 	accept := r.http.Header.Get("Accept")
-	for _, media := range []string{openAPIv2Type, openAPIv2TypeReserved} {
-		if !strings.Contains(accept, media) {
-			continue
-		}
+	if strings.Contains(accept, openAPIv2Type) || strings.Contains(accept, openAPIv2TypeAsked) {
 		doc, err := cache.v2pb()
 		if err != nil {
 			return err
 		}
-		return writeDocument(w, r, media, doc)
+		return writeDocument(w, r, openAPIv2Type, doc)
 	}
 	doc, err := cache.v2()
 	if err != nil {

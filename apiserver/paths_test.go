@@ -157,11 +157,14 @@ func TestOpenAPIv2IsOneForBothEncodings(t *testing.T) {
 	if spec["$ref"] != "#/definitions/io.k8s.api.apps.v1.DeploymentSpec" {
 		t.Errorf("spec %v", spec)
 	}
-	const protobuf = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-	r := s.get("/openapi/v2", "Accept", protobuf)
-	if r.header.Get("Content-Type") != protobuf {
-		t.Errorf("type %s", r.header.Get("Content-Type"))
+	const asked = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+	const answered = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+	for _, accept := range []string{asked, answered} {
+		if r := s.get("/openapi/v2", "Accept", accept); r.header.Get("Content-Type") != answered {
+			t.Errorf("%s is answered with %s", accept, r.header.Get("Content-Type"))
+		}
 	}
+	r := s.get("/openapi/v2", "Accept", asked)
 	var parsed openapi.Document
 	if err := proto.Unmarshal([]byte(r.text), &parsed); err != nil {
 		t.Fatal(err)
