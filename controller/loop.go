@@ -67,6 +67,8 @@ func (l *loop) workers() int { return max(l.opts.MaxConcurrentReconciles, 1) }
 
 // Start runs workers until the context ends and each has finished its key.
 func (l *loop) Start(ctx context.Context) error {
+	// A worker may see the end before the queue is told of it; the queue is shut down either way.
+	defer l.queue.ShutDown()
 	stop := context.AfterFunc(ctx, l.queue.ShutDown)
 	defer stop()
 	var workers sync.WaitGroup

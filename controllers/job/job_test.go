@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -166,8 +167,11 @@ func TestRunsToCompletion(t *testing.T) {
 func TestCountsEachEndOnce(t *testing.T) {
 	const n = 20
 	rnd := rand.New(rand.NewPCG(1, 2))
+	var mu sync.Mutex // guards rnd: pods are made and deleted side by side
 	w := newWorld(t, func(s *batchv1.JobSpec) { s.Completions, s.Parallelism = ptr.To[int32](n), ptr.To[int32](4) })
 	w.client.After = func(string, client.Object) error {
+		mu.Lock()
+		defer mu.Unlock()
 		if rnd.IntN(4) == 0 {
 			return apierrors.NewInternalError(fmt.Errorf("the answer was lost"))
 		}

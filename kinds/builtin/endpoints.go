@@ -24,6 +24,7 @@ func endpoints() *kinds.Kind {
 		Schema: schema.Builtin("io.k8s.api.core.v1.Endpoints"),
 		Columns: []kinds.Column{
 			table.Name(),
+			//lint:ignore SA1019 it is served all the same
 			table.Column("Endpoints", corev1.Endpoints{}.SwaggerDoc()["subsets"], endpointsCell),
 			table.Age(),
 		},
