@@ -270,7 +270,11 @@ func (c *ControlPlane) runControllers(ctx context.Context) error {
 	if len(c.loops) == 0 {
 		return nil
 	}
-	manager, err := controller.NewManager(c.configOf(controllersUser), controller.ManagerOptions{
+	config := c.configOf(controllersUser)
+	// Warnings are for whoever writes objects, and they have had theirs: in the log they would tell
+	// an operator of every kind that is deprecated and has to be collected all the same.
+	config.WarningHandlerWithContext = rest.NoWarnings{}
+	manager, err := controller.NewManager(config, controller.ManagerOptions{
 		Logger:  c.opts.Log,
 		Clock:   c.opts.Clock,
 		Metrics: c.server.Metrics(),

@@ -1,8 +1,10 @@
 package setpoint_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,6 +12,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -124,6 +127,29 @@ func TestConvergedWritesNothing(t *testing.T) {
 		}
 		if leases < 30 {
 			t.Errorf("%d renewals in ten minutes: nothing was running", leases)
+		}
+	})
+}
+
+// TestLogHasNoWarningsOfTheAPI has the built-in controllers meet a deprecated kind, Endpoints: nobody
+// who reads the log could do anything about it.
+func TestLogHasNoWarningsOfTheAPI(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		_, c := start(t, setpoint.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+		team := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}}
+		if err := c.Create(t.Context(), team); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Delete(t.Context(), team); err != nil {
+			t.Fatal(err)
+		}
+		settle(t, "the namespace is gone", func() bool {
+			return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(team), team))
+		})
+		synctest.Wait()
+		if strings.Contains(log.String(), "deprecated") {
+			t.Errorf("the log:\n%s", &log)
 		}
 	})
 }
