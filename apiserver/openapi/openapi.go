@@ -123,12 +123,8 @@ func components(own []*kinds.Kind) (map[string]any, error) {
 		return nil, fmt.Errorf("openapi: %w", err)
 	}
 	schemas := make(map[string]any, len(raw)+1)
-	for name, text := range raw {
-		var schema map[string]any
-		if err := json.Unmarshal(text, &schema); err != nil {
-			return nil, fmt.Errorf("openapi: %s: %w", name, err)
-		}
-		schemas[name] = schema
+	if err := unpack(schemas, raw); err != nil {
+		return nil, err
 	}
 	schemas[patchName] = map[string]any{
 		"description": "A patch: its form is what the media type says.", "type": "object",
@@ -137,12 +133,17 @@ func components(own []*kinds.Kind) (map[string]any, error) {
 		if k.OpenAPI != nil {
 			schemas[k.Schema.Name], schemas[listName(k)] = k.OpenAPI(), listOf(k)
 		}
+	}
+	if err := declare(schemas, own); err != nil {
+		return nil, err
+	}
+	for _, k := range own {
 		identify(schemas, k)
 	}
 	return schemas, nil
 }
 
-// listOf is the component of a list of objects whose own component the record makes.
+// listOf is the component of a list of objects whose own component is not among the written ones.
 func listOf(k *kinds.Kind) map[string]any {
 	text := func(description string) map[string]any {
 		return map[string]any{"type": "string", "description": description}
