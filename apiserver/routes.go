@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/setpoint-dev/setpoint/kinds"
@@ -60,7 +61,7 @@ func (s *Server) route(r *request) (handler, error) {
 		if r.kind.Declared {
 			return nil, apierrors.NewNotFound(r.kind.GroupResource(), r.name)
 		}
-		return nil, errNotServed()
+		return nil, errNoSubresource(r)
 	}
 	at := route{r.verb, r.subresource}
 	if isView(r.kind, r.subresource) {
@@ -86,6 +87,19 @@ func errNowhere(k *kinds.Kind) error {
 		return errNoPage
 	}
 	return errNotServed()
+}
+
+// subresourcesLater are those that clients know of and this server does not have yet.
+var subresourcesLater = []string{"attach", "exec", "portforward", "proxy", "token"}
+
+// errNoSubresource is answered as upstream answers what it does not serve; whoever asks for what
+// upstream does serve is told that it is missing, and that nothing is wrong with the request.
+func errNoSubresource(r *request) error {
+	if !slices.Contains(subresourcesLater, r.subresource) {
+		return errNotServed()
+	}
+	return withDetails(status(http.StatusNotFound, metav1.StatusReasonNotFound,
+		"Setpoint does not serve "+r.resource+"/"+r.subresource+" yet"))
 }
 
 // isView says whether a subresource is read as the object is.
