@@ -154,7 +154,8 @@ func (s *Server) appendHistory(dst []byte, r *request, ev *store.Event, previous
 	return append(dst, '}'), nil
 }
 
-// originOf is what the event's writer said of itself: an object with user, manager and verb.
+// originOf is what the event's writer said of itself: an object with user, manager, verb,
+// subresource if any, and time.
 func originOf(ev *store.Event) []byte {
 	switch origin := []byte(ev.Origin); {
 	case len(origin) == 0:

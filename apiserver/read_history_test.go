@@ -45,6 +45,10 @@ func TestHistoryTellsWhoDidWhat(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
+	first := object(o["items"].([]any)[0].(map[string]any))
+	if at := first.str("origin.time"); at == "" || at != first.str("object.metadata.creationTimestamp") {
+		t.Errorf("it was created at %q, want the creation timestamp of %v", at, first)
+	}
 	if o.revision() != gone || o.at("metadata.more") != false {
 		t.Errorf("the history reaches %s, more: %v", o.revision(), o.at("metadata.more"))
 	}

@@ -123,9 +123,9 @@ func (t *write) encode(obj kinds.Object) (op store.Op) {
 // encodeHint is the room given to an object's bytes; most fit.
 const encodeHint = 2 << 10
 
-// origin says, for the history, who writes.
+// origin says, for the history, who writes and when.
 func (t *write) origin() string {
-	b := make([]byte, 0, 128)
+	b := make([]byte, 0, 160)
 	b = append(b, `{"user":`...)
 	b = appendQuoted(b, t.user.Name)
 	b = append(b, `,"manager":`...)
@@ -136,6 +136,8 @@ func (t *write) origin() string {
 		b = append(b, `","subresource":"`...)
 		b = append(b, t.subresource...)
 	}
+	b = append(b, `","time":"`...)
+	b = t.now.UTC().AppendFormat(b, time.RFC3339)
 	return string(append(b, `"}`...))
 }
 
