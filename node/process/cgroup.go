@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/setpoint-dev/setpoint/node"
 )
 
@@ -30,7 +32,8 @@ func cgroupParent() string {
 			continue
 		}
 		parent := filepath.Join(fields[4], "setpoint")
-		if os.MkdirAll(parent, 0o755) != nil {
+		// The folder may be there and belong to somebody else: root, who ran this before.
+		if os.MkdirAll(parent, 0o755) != nil || unix.Access(parent, unix.W_OK) != nil {
 			return ""
 		}
 		// Each controller on its own: one that is missing must not cost the rest.
