@@ -13,17 +13,16 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/setpoint-dev/setpoint/apiserver"
 )
 
 // applyFlags are the flags of apply.
 type applyFlags struct {
+	access
 	files                 []string
-	kubeconfig, manager   string
+	manager               string
 	atomic, dryRun, force bool
 }
 
@@ -40,7 +39,7 @@ Without it each is a change by itself, and the first that is refused ends the co
 	}
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&f.files, "filename", "f", nil, "`file` with objects as YAML or JSON, - for the standard input; may be repeated")
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` that says where the server is (default: as for kubectl)")
+	f.addTo(flags)
 	flags.StringVar(&f.manager, "field-manager", "setpoint", "`name` that comes to own what is applied")
 	flags.BoolVar(&f.atomic, "atomic", false, "apply all or nothing")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "only say what would be done")
@@ -108,18 +107,6 @@ func (f *applyFlags) read(stdin io.Reader) (all []*unstructured.Unstructured, er
 		return nil, errors.New("there is no object in the files")
 	}
 	return all, nil
-}
-
-func (f *applyFlags) client() (*rest.RESTClient, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = f.kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
-	if err != nil {
-		return nil, err
-	}
-	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
-	config.QPS = -1
-	return rest.UnversionedRESTClientFor(config)
 }
 
 // apply applies some objects in one request, and says what has become of them.

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -12,32 +9,9 @@ import (
 
 // applying runs a control plane, and returns what runs apply on a file's text.
 func applying(t *testing.T) func(text string, flags ...string) (string, error) {
-	dir := t.TempDir()
-	cp, err := setpoint.New(setpoint.Options{Listen: "127.0.0.1:0", Controllers: []string{"none"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cp.Stop() })
-	if err := cp.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	access, err := cp.Kubeconfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	kubeconfig := filepath.Join(dir, "kubeconfig")
-	if err := os.WriteFile(kubeconfig, access, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	p := newPlane(t, setpoint.Options{})
 	return func(text string, flags ...string) (string, error) {
-		var out bytes.Buffer
-		root := newRoot()
-		root.SetArgs(append([]string{"apply", "--kubeconfig", kubeconfig, "-f", "-"}, flags...))
-		root.SetIn(strings.NewReader(text))
-		root.SetOut(&out)
-		root.SetErr(&out)
-		err := root.ExecuteContext(t.Context())
-		return out.String(), err
+		return p.run(text, append([]string{"apply", "-f", "-"}, flags...)...)
 	}
 }
 

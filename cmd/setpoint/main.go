@@ -50,6 +50,7 @@ Kubernetes client works on it; it needs no cluster, no etcd and no container run
 		Args:          cobra.NoArgs, // and so an unknown command is an error
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(newUp(), newServer(), newNode(), newApply(), newDemo(), newEcho(), newSnapshot(), newVersion())
+	root.AddCommand(newUp(), newServer(), newNode(), newApply(), newHistory(), newDiff(), newDemo(), newEcho(),
+		newSnapshot(), newVersion())
 	return root
 }
