@@ -137,6 +137,17 @@ func TestDiffOfWhatIsForgotten(t *testing.T) {
 	}
 }
 
+// TestDiffShowsEventsOnce has an object that is served by two groups.
+func TestDiffShowsEventsOnce(t *testing.T) {
+	p := newPlane(t, setpoint.Options{})
+	first := p.change(settings("a", "one"))
+	p.change("{apiVersion: v1, kind: Event, metadata: {name: e}, involvedObject: {namespace: default}}")
+	out := p.must("", "diff", "--from", first)
+	if n := strings.Count(out, "\n+++ "); n != 1 || !strings.Contains(out, "default/events") {
+		t.Errorf("%d objects, want the event alone: %s", n, out)
+	}
+}
+
 // TestDiffReadsAllPages changes more objects than an answer of the server has room for.
 func TestDiffReadsAllPages(t *testing.T) {
 	p := newPlane(t, setpoint.Options{})
