@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -29,6 +31,9 @@ func (a *access) config() clientcmd.ClientConfig {
 // client returns a client of the server, for any path.
 func (a *access) client() (*rest.RESTClient, error) {
 	config, err := a.config().ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, errors.New("no server is named: want --kubeconfig, or KUBECONFIG, to be the file that the server wrote")
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,10 @@ func TestWrongUseIsExplained(t *testing.T) {
 	for line, want := range map[string]string{
 		"frobnicate":                                  `unknown command "frobnicate"`,
 		"up extra":                                    `unknown command "extra" for "setpoint up"`,
+		"help frobnicate":                             `unknown command "frobnicate" for "setpoint"`,
+		"help snapshot frobnicate":                    `unknown command "frobnicate" for "setpoint snapshot"`,
+		"history deploy web":                          "usage: setpoint history KIND/NAME",
+		"snapshot save":                               "usage: setpoint snapshot save FILE",
 		"up --nosuch":                                 "unknown flag: --nosuch",
 		"up --listen nope":                            `listen address "nope": listen tcp: address nope: missing port`,
 		"up --store etcd://nowhere":                   `"nowhere" is not a host and a port`,

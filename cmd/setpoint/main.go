@@ -52,5 +52,42 @@ Kubernetes client works on it; it needs no cluster, no etcd and no container run
 	}
 	root.AddCommand(newUp(), newServer(), newNode(), newApply(), newHistory(), newDiff(), newDemo(), newEcho(),
 		newSnapshot(), newVersion())
+	root.SetHelpCommand(newHelp(root))
+	for _, cmd := range root.Commands() {
+		nameUsage(cmd)
+	}
 	return root
+}
+
+// newHelp explains a command. Cobra's own takes a command that is not there for the root.
+func newHelp(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Explain a command",
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil {
+				return err
+			}
+			if len(rest) > 0 {
+				return fmt.Errorf("unknown command %q for %q", rest[0], cmd.CommandPath())
+			}
+			return cmd.Help()
+		},
+	}
+}
+
+// nameUsage has a command that was given the wrong arguments say which it takes.
+func nameUsage(cmd *cobra.Command) {
+	if accept := cmd.Args; accept != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := accept(cmd, args); err != nil {
+				return fmt.Errorf("%w; usage: %s", err, cmd.UseLine())
+			}
+			return nil
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		nameUsage(sub)
+	}
 }
