@@ -31,11 +31,8 @@ func (a *access) config() clientcmd.ClientConfig {
 // client returns a client of the server, for any path.
 func (a *access) client() (*rest.RESTClient, error) {
 	config, err := a.config().ClientConfig()
-	if clientcmd.IsEmptyConfig(err) {
-		return nil, errors.New("no server is named: want --kubeconfig, or KUBECONFIG, to be the file that the server wrote")
-	}
 	if err != nil {
-		return nil, err
+		return nil, orNoServer(err)
 	}
 	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
 	config.QPS = -1
@@ -48,5 +45,13 @@ func (a *access) namespace() (string, error) {
 		return a.name, nil
 	}
 	namespace, _, err := a.config().Namespace()
-	return namespace, err
+	return namespace, orNoServer(err)
+}
+
+// orNoServer words what stands in no kubeconfig, since there is none.
+func orNoServer(err error) error {
+	if clientcmd.IsEmptyConfig(err) {
+		return errors.New("no server is named: want --kubeconfig, or KUBECONFIG, to be the file that the server wrote")
+	}
+	return err
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -45,5 +47,24 @@ func TestWrongUseIsExplained(t *testing.T) {
 				t.Errorf("error %v, want one with %q", err, want)
 			}
 		})
+	}
+}
+
+// TestWithoutAKubeconfig has the commands that need a server name the file that leads to one.
+func TestWithoutAKubeconfig(t *testing.T) {
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	manifest := filepath.Join(t.TempDir(), "x.yaml")
+	if err := os.WriteFile(manifest, []byte("{apiVersion: v1, kind: Namespace, metadata: {name: x}}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"history", "deployment/web"}, {"diff", "--from", "1"}, {"apply", "-f", manifest},
+	} {
+		root := newRoot()
+		root.SetArgs(args)
+		root.SetOut(&bytes.Buffer{})
+		if err := root.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "no server is named") {
+			t.Errorf("%s: %v", args[0], err)
+		}
 	}
 }

@@ -72,6 +72,7 @@ func newHelp(root *cobra.Command) *cobra.Command {
 			if len(rest) > 0 {
 				return fmt.Errorf("unknown command %q for %q", rest[0], cmd.CommandPath())
 			}
+			cmd.InitDefaultHelpFlag() // as if the command had been run, with --help
 			return cmd.Help()
 		},
 	}
