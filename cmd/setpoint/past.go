@@ -117,7 +117,7 @@ func mappingOf(mapper meta.RESTMapper, text string) (*meta.RESTMapping, error) {
 	return mapper.RESTMapping(kind.GroupKind(), kind.Version)
 }
 
-// all returns all collections: those of a namespace, or everything if it is "".
+// all returns all collections, in the order of their paths: those of a namespace, or everything if it is "".
 func (p *past) all(namespace string) ([]target, error) {
 	lists, err := p.discovery.ServerPreferredResources()
 	if err != nil {
@@ -136,6 +136,7 @@ func (p *past) all(namespace string) ([]target, error) {
 			found = append(found, target{resource: gv.WithResource(r.Name), namespace: namespace})
 		}
 	}
+	slices.SortFunc(found, func(a, b target) int { return strings.Compare(a.path(), b.path()) })
 	return found, nil
 }
 
