@@ -107,19 +107,25 @@ func newBackend(t *testing.T, address, name string) *backend {
 		t.Fatal(err)
 	}
 	b := &backend{Listener: l, conns: make(chan net.Conn, 16)}
+	stop := make(chan struct{})
 	go func() {
+		defer close(b.conns)
 		for {
 			conn, err := l.Accept()
 			if err != nil {
 				return
 			}
 			fmt.Fprintln(conn, name)
-			b.conns <- conn
+			select {
+			case b.conns <- conn:
+			case <-stop:
+				conn.Close()
+			}
 		}
 	}()
 	t.Cleanup(func() {
 		l.Close()
-		close(b.conns)
+		close(stop)
 		for conn := range b.conns {
 			conn.Close()
 		}
