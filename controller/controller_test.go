@@ -19,8 +19,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	cr "sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -275,6 +277,35 @@ func TestWorkBeginsOnlyWhenCachesHaveSynced(t *testing.T) {
 		w.pass(time.Minute)
 		if runs != 1 {
 			w.Errorf("%d runs, want 1: equal keys collapse", runs)
+		}
+	})
+}
+
+// TestWorkBeginsOnlyWhenHandlersHaveBeenTold holds a handler up while the caches are complete.
+func TestWorkBeginsOnlyWhenHandlersHaveBeenTold(t *testing.T) {
+	inWorld(t, controller.ManagerOptions{}, func(w *world) {
+		var pod corev1.Pod
+		pod.Namespace, pod.Name = "default", "p"
+		w.must(w.live.Create(w.Context(), &pod))
+		w.must(w.live.Create(w.Context(), replicaSet("web", 1)))
+		release, runs := make(chan struct{}), 0
+		slow := handler.Funcs{CreateFunc: func(context.Context, event.CreateEvent, workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			<-release
+		}}
+		w.must(controller.ManagedBy(w.mgr).For(&appsv1.ReplicaSet{}).Watches(&corev1.Pod{}, slow).
+			Complete(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+				runs++
+				return reconcile.Result{}, nil
+			})))
+		w.start(w.mgr)
+		w.pass(time.Minute)
+		if runs != 0 {
+			w.Errorf("%d runs before the handler had been told of the pod", runs)
+		}
+		close(release)
+		w.pass(time.Minute)
+		if runs != 1 {
+			w.Errorf("%d runs, want 1", runs)
 		}
 	})
 }

@@ -34,6 +34,7 @@ type loop struct {
 	primary cr.Object // nil if there was no For
 	watches []watch
 	sources []source.Source
+	told    []<-chan struct{} // closed when a handler has been told of all that was first listed
 	filters []predicate.Predicate
 
 	mu   sync.Mutex
@@ -65,12 +66,20 @@ func newLoop(b *Builder, r reconcile.Reconciler) *loop {
 
 func (l *loop) workers() int { return max(l.opts.MaxConcurrentReconciles, 1) }
 
-// Start runs workers until the context ends and each has finished its key.
+// Start runs workers until the context ends and each has finished its key. They begin when every
+// handler has been told of all that is there: what a handler keeps for the reconciler is whole then.
 func (l *loop) Start(ctx context.Context) error {
 	// A worker may see the end before the queue is told of it; the queue is shut down either way.
 	defer l.queue.ShutDown()
 	stop := context.AfterFunc(ctx, l.queue.ShutDown)
 	defer stop()
+	for _, told := range l.told {
+		select {
+		case <-told:
+		case <-ctx.Done():
+			return nil
+		}
+	}
 	var workers sync.WaitGroup
 	for range l.workers() {
 		workers.Go(func() {

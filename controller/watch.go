@@ -46,13 +46,14 @@ func (l *loop) watch(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		_, err = informer.AddEventHandler(&listener{
+		told, err := informer.AddEventHandler(&listener{
 			ctx: ctx, kind: gvk.Kind, handler: h, queue: l.queue,
 			predicates: append(l.filters, w.predicates...),
 		})
 		if err != nil {
 			return err
 		}
+		l.told = append(l.told, told.HasSyncedChecker().Done())
 	}
 	for _, src := range l.sources {
 		if err := src.Start(ctx, l.queue); err != nil {
