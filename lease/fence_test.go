@@ -3,6 +3,7 @@ package lease_test
 import (
 	"context"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,11 +25,11 @@ import (
 // stoppable is a transport of a process that can be stopped: its requests then never get anywhere.
 type stoppable struct {
 	http.RoundTripper
-	stopped bool
+	stopped atomic.Bool
 }
 
 func (s *stoppable) RoundTrip(req *http.Request) (*http.Response, error) {
-	if s.stopped {
+	if s.stopped.Load() {
 		<-req.Context().Done()
 		return nil, req.Context().Err()
 	}
@@ -85,7 +86,7 @@ func TestLateWritesOfAStoppedLeaderAreRefused(t *testing.T) {
 			}
 			w.pass(time.Second)
 		}
-		stopped.stopped = true
+		stopped.stopped.Store(true)
 		_, b := process()
 		leaders := lead(b, "b")
 		w.pass(time.Minute)
@@ -93,7 +94,7 @@ func TestLateWritesOfAStoppedLeaderAreRefused(t *testing.T) {
 		if err := write(b, second.ctx, "b"); err != nil {
 			t.Fatalf("the next leader writes: %v", err)
 		}
-		stopped.stopped = false
+		stopped.stopped.Store(false)
 		err := write(a, first.ctx, "a, too late")
 		if !lease.IsLost(err) || !apierrors.IsConflict(err) {
 			t.Errorf("a write of %s while there is %s: %v, want it to be refused", first.term, second.term, err)
