@@ -18,6 +18,8 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/setpoint-dev/setpoint/internal/timers"
 )
 
 const (
@@ -176,7 +178,7 @@ func (f *feed) watch(ctx context.Context, listed *bool) error {
 			if !ok {
 				return nil
 			}
-			silence.Reset(f.quiet)
+			timers.Reset(silence, f.quiet)
 			obj, err := objectOf(event)
 			switch {
 			case err != nil:

@@ -33,6 +33,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+
+	"github.com/setpoint-dev/setpoint/internal/timers"
 )
 
 // Options are the settings of a queue. The zero value is a good default.
@@ -319,7 +321,7 @@ func (q *Queue[T]) runTimer() {
 			q.tick()
 			q.mu.Unlock()
 		}
-		timer.Reset(q.untilDue())
+		timers.Reset(timer, q.untilDue())
 	}
 }
 

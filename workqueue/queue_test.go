@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/setpoint-dev/setpoint/workqueue"
 )
@@ -246,6 +247,27 @@ func TestGetWakesWhenADelayEnds(t *testing.T) {
 			t.Errorf("took %v, want 1h", took)
 		}
 	})
+}
+
+// A clock that is moved by hand waits for those who do not receive what its timers sent: the queue's
+// timer fires while the queue is told of an earlier key.
+func TestClockMovedByHandIsNeverHeldUp(t *testing.T) {
+	clock := testclock.NewFakeClock(time.Unix(0, 0))
+	q := workqueue.New(workqueue.Options[int]{Clock: clock})
+	moved := make(chan struct{})
+	go func() {
+		defer close(moved)
+		for key := range 100_000 {
+			q.AddAfter(key, time.Millisecond)
+			clock.Step(time.Millisecond)
+		}
+	}()
+	select {
+	case <-moved:
+	case <-t.Context().Done():
+	case <-time.After(time.Minute):
+		t.Fatal("the clock stands still")
+	}
 }
 
 func TestShutDownReturnsWhatIsReadyAndDropsTheRest(t *testing.T) {
