@@ -18,6 +18,8 @@ import (
 	"slices"
 	"text/tabwriter"
 	"time"
+
+	"github.com/setpoint-dev/setpoint/bench/internal/subject"
 )
 
 // settings are the sizes of a run.
@@ -25,11 +27,13 @@ type settings struct {
 	starts  int           // how often the start is measured; the median counts
 	clients int           // concurrent clients
 	length  time.Duration // of each load
+
+	controllers string // that Setpoint runs
 }
 
 func main() {
-	if len(os.Args) == 3 && os.Args[1] == bareServer {
-		fmt.Fprintln(os.Stderr, "spine:", serveBare(os.Args[2]))
+	if len(os.Args) == 3 && os.Args[1] == subject.BareServer {
+		fmt.Fprintln(os.Stderr, "spine:", subject.ServeBare(os.Args[2]))
 		os.Exit(1)
 	}
 	setpoint := flag.String("setpoint", "bin/setpoint", "the setpoint `binary`")
@@ -39,6 +43,7 @@ func main() {
 	flag.IntVar(&set.starts, "starts", 5, "how many starts to measure")
 	flag.IntVar(&set.clients, "clients", 64, "concurrent clients")
 	flag.DurationVar(&set.length, "length", 5*time.Second, "length of each load")
+	flag.StringVar(&set.controllers, "controllers", "all", "the controllers that Setpoint runs; kube-apiserver runs none")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -49,11 +54,13 @@ func main() {
 }
 
 func run(ctx context.Context, setpoint, etcd, kube string, set settings) error {
-	ours, err := measure(ctx, set, func(dir string) subject { return newSetpoint(setpoint, dir) })
+	ours, err := measure(ctx, set, func(dir string) subject.Subject {
+		return subject.NewSetpoint(setpoint, dir, "--controllers", set.controllers)
+	})
 	if err != nil {
 		return fmt.Errorf("setpoint: %w", err)
 	}
-	bare, err := measure(ctx, set, newBare)
+	bare, err := measure(ctx, set, subject.NewBare)
 	if err != nil {
 		return fmt.Errorf("bare server: %w", err)
 	}
@@ -61,7 +68,7 @@ func run(ctx context.Context, setpoint, etcd, kube string, set settings) error {
 	if etcd != "" && kube != "" {
 		one := set
 		one.starts = min(set.starts, 3)
-		theirs, err = measure(ctx, one, func(dir string) subject { return newKube(etcd, kube, dir) })
+		theirs, err = measure(ctx, one, func(dir string) subject.Subject { return subject.NewKube(etcd, kube, dir) })
 		if err != nil {
 			return fmt.Errorf("kube-apiserver: %w", err)
 		}
@@ -75,16 +82,17 @@ type figures struct {
 	idle     int64         // bytes resident, ten seconds after the start
 	creates  float64       // per second
 	gets     float64
+	renewals float64
 	failures int
 
-	createCost, getCost, listCost, eventCost time.Duration // of processor
+	createCost, getCost, renewalCost, listCost, eventCost time.Duration // of processor
 
 	list   time.Duration // median
 	events float64       // per second
 }
 
 // measure starts the subject several times on empty folders, and loads the last one.
-func measure(ctx context.Context, set settings, make func(dir string) subject) (*figures, error) {
+func measure(ctx context.Context, set settings, make func(dir string) subject.Subject) (*figures, error) {
 	var f figures
 	var starts []time.Duration
 	for i := range set.starts {
@@ -94,16 +102,16 @@ func measure(ctx context.Context, set settings, make func(dir string) subject) (
 		}
 		defer os.RemoveAll(dir)
 		s := make(dir)
-		took, err := s.start(ctx)
+		took, err := s.Start(ctx)
 		if err != nil {
-			s.stop()
+			s.Stop()
 			return nil, err
 		}
 		starts = append(starts, took)
 		if i == set.starts-1 {
 			err = f.load(ctx, set, s)
 		}
-		s.stop()
+		s.Stop()
 		if err != nil {
 			return nil, err
 		}
@@ -113,33 +121,41 @@ func measure(ctx context.Context, set settings, make func(dir string) subject) (
 	return &f, nil
 }
 
-func (f *figures) load(ctx context.Context, set settings, s subject) error {
+func (f *figures) load(ctx context.Context, set settings, s subject.Subject) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-time.After(10 * time.Second):
 	}
-	f.idle = s.memory()
-	web, host, err := s.client()
+	f.idle = s.Memory()
+	web, host, err := s.Client()
 	if err != nil {
 		return err
 	}
 	l := load{web: web, host: host, set: set}
-	used := s.processor()
+	used := s.Processor()
 	cost := func(requests float64) time.Duration {
 		before := used
-		used = s.processor()
+		used = s.Processor()
 		return time.Duration(float64(used-before) / max(requests, 1))
 	}
-	if f.creates, f.failures, err = l.creates(ctx); err != nil {
-		return err
+	for _, each := range []struct {
+		run  func(context.Context) (float64, int, error)
+		rate *float64
+		cost *time.Duration
+	}{
+		{l.creates, &f.creates, &f.createCost},
+		{l.gets, &f.gets, &f.getCost},
+		{l.renewals, &f.renewals, &f.renewalCost},
+	} {
+		rate, failures, err := each.run(ctx)
+		*each.rate, *each.cost = rate, cost(rate*set.length.Seconds())
+		if f.failures += failures; err != nil {
+			return err
+		}
 	}
-	f.createCost = cost(f.creates * set.length.Seconds())
-	gets, failures, err := l.gets(ctx)
-	f.gets, f.failures = gets, f.failures+failures
-	f.getCost = cost(f.gets * set.length.Seconds())
-	if err != nil || !s.lists() {
-		return err
+	if !s.Lists() {
+		return nil
 	}
 	if err := l.fill(ctx); err != nil {
 		return err
@@ -149,7 +165,7 @@ func (f *figures) load(ctx context.Context, set settings, s subject) error {
 		return err
 	}
 	f.listCost = cost(listsMeasure)
-	f.events, err = l.watches(ctx)
+	f.events, err = l.watches(ctx, func() { cost(1) })
 	f.eventCost = cost(watchers * watchWrites)
 	return err
 }
@@ -189,6 +205,8 @@ func print(ours, bare, theirs *figures) error {
 		">= 8x, >= 60 % of bare")
 	rate("gets/s, 3 KB, 64 clients", func(f *figures) float64 { return f.gets },
 		">= 3x, >= 90 % of bare")
+	rate("lease renewals/s, 64 clients", func(f *figures) float64 { return f.renewals },
+		">= 60 % of bare")
 	took := func(what string, of func(*figures) time.Duration, goal string) {
 		beside := "-"
 		if of(bare) > 0 {
@@ -201,6 +219,7 @@ func print(ours, bare, theirs *figures) error {
 	const us = time.Microsecond
 	took("processor a create", func(f *figures) time.Duration { return f.createCost.Round(us) }, "-")
 	took("processor a get", func(f *figures) time.Duration { return f.getCost.Round(us) }, "-")
+	took("processor a renewal", func(f *figures) time.Duration { return f.renewalCost.Round(us) }, "-")
 	took("LIST of 5,000, 3 KB each", func(f *figures) time.Duration { return f.list.Round(100 * us) }, ">= 8x")
 	took("processor a LIST", func(f *figures) time.Duration { return f.listCost.Round(100 * us) }, ">= 8x")
 	row("events/s to 1,000 watches", fmt.Sprintf("%.0f", ours.events), "-", kube(func(f *figures) string {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -19,7 +18,7 @@ const (
 	listObjects  = 5000
 	listsMeasure = 10
 	watchers     = 1000
-	watchWrites  = 20
+	watchWrites  = 50
 )
 
 // lists returns the median time of a LIST of all that fill made.
@@ -57,8 +56,9 @@ func (l *load) fill(ctx context.Context) error {
 }
 
 // watches opens a thousand watches, each on a connection of its own, and returns how many events a
-// second reach them when one object is written again and again, each time once all have been told.
-func (l *load) watches(ctx context.Context) (perSecond float64, err error) {
+// second reach them when one object is written again and again, each time once all have been told. It
+// calls opened when all are open.
+func (l *load) watches(ctx context.Context, opened func()) (perSecond float64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	const one = "/api/v1/namespaces/kube-system/configmaps"
@@ -79,19 +79,13 @@ func (l *load) watches(ctx context.Context) (perSecond float64, err error) {
 	if err := awaitAll(ctx, told); err != nil { // the object as it is
 		return 0, err
 	}
+	opened()
 	began := time.Now()
 	for n := range watchWrites {
-		patch := bytes.NewReader([]byte(`{"data":{"n":"` + strconv.Itoa(n) + `"}}`))
-		req, err := http.NewRequestWithContext(ctx, http.MethodPatch, l.host+one+"/watched", patch)
-		if err != nil {
+		patch := []byte(`{"data":{"n":"` + strconv.Itoa(n) + `"}}`)
+		if err := l.send(ctx, http.MethodPatch, one+"/watched", patch, http.StatusOK); err != nil {
 			return 0, err
 		}
-		req.Header.Set("Content-Type", "application/merge-patch+json")
-		resp, err := l.web.Do(req)
-		if err != nil {
-			return 0, err
-		}
-		resp.Body.Close()
 		if err := awaitAll(ctx, told); err != nil {
 			return 0, err
 		}

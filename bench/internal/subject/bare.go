@@ -1,4 +1,4 @@
-package main
+package subject
 
 import (
 	"context"
@@ -22,15 +22,18 @@ type bare struct {
 	dir string
 }
 
-const bareServer = "bare-server"
+// BareServer is the argument with which a program that measures a bare server is started again, to
+// call ServeBare with the argument after it.
+const BareServer = "bare-server"
 
-func newBare(dir string) subject { return &bare{dir: dir} }
+// NewBare returns the bare server; dir is its folder.
+func NewBare(dir string) Subject { return &bare{dir: dir} }
 
-func (b *bare) start(ctx context.Context) (time.Duration, error) {
+func (b *bare) Start(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	self, err := os.Executable()
 	if err == nil {
-		err = b.run(b.dir, self, bareServer, b.addressFile())
+		err = b.run(b.dir, self, BareServer, b.addressFile())
 	}
 	if err == nil {
 		err = untilReady(ctx, b)
@@ -38,11 +41,11 @@ func (b *bare) start(ctx context.Context) (time.Duration, error) {
 	return time.Since(began), err
 }
 
-func (b *bare) lists() bool { return false }
+func (b *bare) Lists() bool { return false }
 
 func (b *bare) addressFile() string { return filepath.Join(b.dir, "address") }
 
-func (b *bare) client() (*http.Client, string, error) {
+func (b *bare) Client() (*http.Client, string, error) {
 	address, err := os.ReadFile(b.addressFile())
 	if err == nil && len(address) == 0 {
 		err = fmt.Errorf("%s is empty", b.addressFile())
@@ -50,8 +53,8 @@ func (b *bare) client() (*http.Client, string, error) {
 	return transport(&tls.Config{InsecureSkipVerify: true}, 64), string(address), err
 }
 
-// serveBare runs the server and writes its address to a file; it ends with the process.
-func serveBare(addressFile string) error {
+// ServeBare runs the server and writes its address to a file; it ends with the process.
+func ServeBare(addressFile string) error {
 	var last sync.Map
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -66,7 +69,9 @@ func serveBare(addressFile string) error {
 			return
 		}
 		last.Store("body", body)
-		w.WriteHeader(http.StatusCreated)
+		if r.Method == http.MethodPost {
+			w.WriteHeader(http.StatusCreated)
+		}
 		_, _ = w.Write(body)
 	}))
 	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
