@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/setpoint-dev/setpoint/cache"
@@ -427,10 +428,11 @@ func TestSelectors(t *testing.T) {
 		owned := func(p *corev1.Pod) {
 			p.OwnerReferences = []metav1.OwnerReference{{UID: "owner"}}
 		}
+		controlled := func(p *corev1.Pod) { p.OwnerReferences[0].Controller = ptr.To(true) }
 		elsewhere := pod("d", labelled("app", "web"))
 		elsewhere.Namespace = "other"
 		w.create(pod("c", labelled("app", "web"), owned), pod("a", labelled("app", "web")),
-			pod("b", labelled("app", "db"), owned), elsewhere)
+			pod("b", labelled("app", "db"), owned, controlled), elsewhere)
 		nodes := func(obj client.Object) []string { return []string{obj.(*corev1.Pod).Spec.NodeName} }
 		if err := w.cache.IndexField(w.Context(), &corev1.Pod{}, "spec.nodeName", nodes); err != nil {
 			w.Fatal(err)
@@ -439,6 +441,8 @@ func TestSelectors(t *testing.T) {
 		w.wantNames([]string{"a", "b", "c"}, client.InNamespace("default"))
 		w.wantNames([]string{"a", "c"}, client.InNamespace("default"), client.MatchingLabels{"app": "web"})
 		w.wantNames([]string{"b", "c"}, client.MatchingFields{cache.OwnerField: "owner"})
+		w.wantNames([]string{"b"}, client.MatchingFields{cache.ControllerField: "owner"})
+		w.wantNames([]string{"a", "c", "d"}, client.MatchingFields{cache.ControllerField: ""})
 		w.wantNames([]string{"c"}, client.MatchingFields{cache.OwnerField: "owner"}, client.MatchingLabels{"app": "web"})
 		w.wantNames([]string{"b"}, client.MatchingFields{"metadata.name": "b"})
 		w.wantNames([]string{"a", "b"}, client.Limit(2))

@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -26,6 +27,10 @@ import (
 //
 //	reader.List(ctx, &pods, client.MatchingFields{cache.OwnerField: string(owner.UID)})
 const OwnerField = "metadata.ownerReferences.uid"
+
+// ControllerField is a field that every kind can be listed by: the uid of the one owner that is the
+// controller, or "" for what has none.
+const ControllerField = "metadata.ownerReferences.controller"
 
 // labelIndexesMax bounds the labels of a kind that get an index when a List first selects by them.
 const labelIndexesMax = 8
@@ -77,8 +82,8 @@ func (c *Cache) readable(ctx context.Context, obj runtime.Object) (*feed, error)
 }
 
 // List reads the objects that the options select, in order of namespace and name. A field selector
-// can name metadata.name, metadata.namespace, OwnerField and what IndexField has indexed, and only
-// by equality. Selecting by the value of a label is a look-up too.
+// can name metadata.name, metadata.namespace, OwnerField, ControllerField and what IndexField has
+// indexed, and only by equality. Selecting by the value of a label is a look-up too.
 func (c *Cache) List(ctx context.Context, out client.ObjectList, opts ...client.ListOption) error {
 	var o client.ListOptions
 	o.ApplyOptions(opts)
@@ -194,8 +199,8 @@ func (f *feed) lookupField(r fields.Requirement) (lookup, error) {
 	}
 	ix := f.indexed(fieldIndex(r.Field))
 	if ix == nil {
-		return lookup{}, fmt.Errorf("field selector %s: allowed are metadata.name, metadata.namespace, %s and what IndexField has indexed",
-			r.Field, OwnerField)
+		return lookup{}, fmt.Errorf("field selector %s: allowed are metadata.name, metadata.namespace, %s, %s and what IndexField has indexed",
+			r.Field, OwnerField, ControllerField)
 	}
 	return lookup{ix, r.Value}, nil
 }
@@ -250,8 +255,18 @@ func (f *feed) valuesOf(name string) func(client.Object) []string {
 			}
 			return uids
 		}
+	case fieldIndex(ControllerField):
+		return ControllerUID
 	}
 	return nil
+}
+
+// ControllerUID returns what ControllerField is of an object.
+func ControllerUID(obj client.Object) []string {
+	if ref := metav1.GetControllerOfNoCopy(obj); ref != nil {
+		return []string{string(ref.UID)}
+	}
+	return []string{""}
 }
 
 func (f *feed) labelValues(label string) func(client.Object) []string {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/setpoint-dev/setpoint/cache"
 )
 
 // Start is when every test starts.
@@ -52,13 +55,17 @@ type Client struct {
 	uids   int
 }
 
-// NewClient returns a client of the objects, whose status, if it has one, is a subresource.
+// NewClient returns a client of the objects, whose status, if it has one, is a subresource. Pods and
+// ReplicaSets can be listed by their controller, as from a cache.
 func NewClient(t *testing.T, clock *clocktesting.FakeClock, indexes []Index,
 	objects ...client.Object,
 ) *Client {
 	t.Helper()
 	c := &Client{clock: clock}
 	builder := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(objects...).WithStatusSubresource(objects...)
+	for _, object := range []client.Object{&corev1.Pod{}, &appsv1.ReplicaSet{}} {
+		builder = builder.WithIndex(object, cache.ControllerField, cache.ControllerUID)
+	}
 	for _, index := range indexes {
 		builder = builder.WithIndex(index.Object, index.Field, index.Func)
 	}

@@ -18,7 +18,6 @@ import (
 
 	"github.com/setpoint-dev/setpoint/controllers/controllertest"
 	"github.com/setpoint-dev/setpoint/controllers/daemonset"
-	"github.com/setpoint-dev/setpoint/controllers/ownership"
 )
 
 var (
@@ -62,9 +61,7 @@ func newWorld(t *testing.T, change func(*appsv1.DaemonSetSpec), nodes ...*corev1
 		objects = append(objects, n)
 	}
 	clock := controllertest.NewClock()
-	c := controllertest.NewClient(t, clock, []controllertest.Index{
-		{Object: &corev1.Pod{}, Field: daemonset.PodsByController, Func: ownership.ControllerUID},
-	}, objects...)
+	c := controllertest.NewClient(t, clock, nil, objects...)
 	return &world{t, c, daemonset.NewReconciler(c, c, clock, events.NewFakeRecorder(1000))}
 }
 

@@ -1,5 +1,3 @@
 package daemonset
 
 var NewReconciler = newReconciler
-
-const PodsByController = podsByController

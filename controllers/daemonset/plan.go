@@ -102,7 +102,7 @@ func plan(s snapshot) actions {
 // one revision the oldest stays.
 func (s snapshot) keepOne(act *actions, st *station) {
 	if !st.runs && !st.stay {
-		act.Delete = append(act.Delete, filter(st.pods, func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil })...)
+		act.Delete = append(act.Delete, podfacts.Filter(st.pods, func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil })...)
 		return
 	}
 	seen := map[bool]bool{}
@@ -113,7 +113,7 @@ func (s snapshot) keepOne(act *actions, st *station) {
 		case podfacts.Terminal(pod):
 			seen[s.updated(pod)] = true
 			if left := pod.CreationTimestamp.Add(failedPause).Sub(s.Now); left > 0 {
-				act.Wait = sooner(act.Wait, left)
+				act.Wait = podfacts.Sooner(act.Wait, left)
 			} else {
 				act.Delete = append(act.Delete, pod)
 			}
@@ -223,7 +223,7 @@ func status(s snapshot) appsv1.DaemonSetStatus {
 		Conditions:         s.Set.Status.Conditions,
 	}
 	for _, st := range s.stations() {
-		live := filter(st.pods, podfacts.Active)
+		live := podfacts.Filter(st.pods, podfacts.Active)
 		if !st.runs {
 			if len(live) > 0 && st.node != "" {
 				next.NumberMisscheduled++
@@ -247,22 +247,4 @@ func status(s snapshot) appsv1.DaemonSetStatus {
 	}
 	next.NumberUnavailable = next.DesiredNumberScheduled - next.NumberAvailable
 	return next
-}
-
-// sooner returns the shorter of two waits, where zero is no wait at all.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b > 0 && b < a {
-		return b
-	}
-	return a
-}
-
-func filter(pods []*corev1.Pod, keep func(*corev1.Pod) bool) []*corev1.Pod {
-	var kept []*corev1.Pod
-	for _, pod := range pods {
-		if keep(pod) {
-			kept = append(kept, pod)
-		}
-	}
-	return kept
 }

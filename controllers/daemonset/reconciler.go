@@ -3,28 +3,20 @@ package daemonset
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/setpoint-dev/setpoint/controllers/ownership"
 	"github.com/setpoint-dev/setpoint/controllers/podcontrol"
-	"github.com/setpoint-dev/setpoint/controllers/podfacts"
 	"github.com/setpoint-dev/setpoint/controllers/revisions"
 )
-
-// podsByController is the index that the reconciler needs on pods.
-const podsByController = "daemonset.pods.controller"
 
 var kind = appsv1.SchemeGroupVersion.WithKind("DaemonSet")
 
@@ -32,17 +24,15 @@ var kind = appsv1.SchemeGroupVersion.WithKind("DaemonSet")
 // keys.
 type Reconciler struct {
 	client  client.Client
-	live    client.Reader
 	clock   clock.PassiveClock
 	pods    podcontrol.Control
-	doubts  podcontrol.Doubts
 	history revisions.History
 }
 
 func newReconciler(c client.Client, live client.Reader, clk clock.PassiveClock, rec events.EventRecorder) *Reconciler {
 	return &Reconciler{
-		client: c, live: live, clock: clk,
-		pods:    podcontrol.Control{Client: c, Events: rec},
+		client: c, clock: clk,
+		pods:    podcontrol.Control{Client: c, Live: live, Events: rec},
 		history: revisions.History{Client: c, Live: live},
 	}
 }
@@ -52,7 +42,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	set := &appsv1.DaemonSet{}
 	if err := r.client.Get(ctx, req.NamespacedName, set); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.doubts.Note(req.NamespacedName, nil)
+			r.pods.Forget(req.NamespacedName)
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, err
@@ -60,7 +50,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if set.DeletionTimestamp != nil {
 		return reconcile.Result{}, nil
 	}
-	pods, err := r.claimedPods(ctx, set)
+	pods, err := r.pods.Claim(ctx, podcontrol.Owner{Object: set, Kind: kind, Selector: set.Spec.Selector})
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -116,48 +106,12 @@ func (r *Reconciler) nodes(ctx context.Context) ([]*corev1.Node, error) {
 	return nodes, nil
 }
 
-// claimedPods returns the pods the set owns, after adoptions and releases.
-func (r *Reconciler) claimedPods(ctx context.Context, set *appsv1.DaemonSet) ([]*corev1.Pod, error) {
-	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
-	if err != nil {
-		return nil, reconcile.TerminalError(fmt.Errorf("spec.selector: %w", err))
-	}
-	pods, err := r.candidates(ctx, set)
-	if err != nil {
-		return nil, err
-	}
-	return ownership.Claim(ctx, ownership.Claimer{Client: r.client, Live: r.live}, set, kind, selector, pods)
-}
-
-// candidates returns the pods of the namespace that the set owns or nobody does.
-func (r *Reconciler) candidates(ctx context.Context, set *appsv1.DaemonSet) ([]*corev1.Pod, error) {
-	if r.doubts.Has(client.ObjectKeyFromObject(set)) {
-		return podcontrol.List(ctx, r.live, client.InNamespace(set.Namespace))
-	}
-	owned, err := r.podsOf(ctx, set.Namespace, set.UID)
-	if err != nil {
-		return nil, err
-	}
-	orphans, err := r.podsOf(ctx, set.Namespace, "")
-	return append(owned, filter(orphans, podfacts.Active)...), err
-}
-
-func (r *Reconciler) podsOf(ctx context.Context, namespace string, uid types.UID) ([]*corev1.Pod, error) {
-	return podcontrol.List(ctx, r.client, client.InNamespace(namespace),
-		client.MatchingFields{podsByController: string(uid)}, client.UnsafeDisableDeepCopy)
-}
-
 // apply creates and deletes what the plan says.
 func (r *Reconciler) apply(ctx context.Context, set *appsv1.DaemonSet, act actions, hash string) error {
-	_, createErr := podcontrol.SlowStart(ctx, len(act.Create), func(i int) error {
+	_, createErr := r.pods.CreateAll(ctx, set, len(act.Create), func(i int) error {
 		return r.pods.Create(ctx, set, makePod(set, act.Create[i], hash))
 	})
-	if podcontrol.NamespaceEnds(createErr) {
-		createErr = nil
-	}
-	r.doubts.Note(client.ObjectKeyFromObject(set), createErr)
-	deleteErr := podcontrol.Together(len(act.Delete), func(i int) error { return r.pods.Delete(ctx, set, act.Delete[i]) })
-	return errors.Join(createErr, deleteErr)
+	return errors.Join(createErr, r.pods.DeleteAll(ctx, set, act.Delete))
 }
 
 func (r *Reconciler) writeStatus(ctx context.Context, set *appsv1.DaemonSet, next appsv1.DaemonSetStatus) error {

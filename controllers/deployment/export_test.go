@@ -14,7 +14,5 @@ var (
 	AppendHistory = appendHistory
 )
 
-const SetsByController = setsByController
-
 // SetHash replaces the hash, so that a test can make it collide.
 func (r *Reconciler) SetHash(hash func(*corev1.PodTemplateSpec, *int32) string) { r.hash = hash }

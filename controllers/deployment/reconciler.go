@@ -18,11 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/setpoint-dev/setpoint/cache"
 	"github.com/setpoint-dev/setpoint/controllers/ownership"
 )
-
-// setsByController is the index the reconciler needs on ReplicaSets.
-const setsByController = "deployment.sets.controller"
 
 var kind = appsv1.SchemeGroupVersion.WithKind("Deployment")
 
@@ -64,18 +62,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // observe reads what a pass decides on, after adoptions and releases.
 func (r *Reconciler) observe(ctx context.Context, d *appsv1.Deployment) (snapshot, error) {
-	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
+	selector, err := ownership.Selector(d.Spec.Selector)
 	if err != nil {
 		return snapshot{}, reconcile.TerminalError(fmt.Errorf("spec.selector: %w", err))
-	}
-	if selector.Empty() {
-		return snapshot{}, reconcile.TerminalError(errors.New("spec.selector: is empty and would match every pod"))
 	}
 	var candidates []*appsv1.ReplicaSet
 	for _, owner := range []types.UID{d.UID, ""} {
 		var list appsv1.ReplicaSetList
 		err := r.client.List(ctx, &list, client.InNamespace(d.Namespace),
-			client.MatchingFields{setsByController: string(owner)}, client.UnsafeDisableDeepCopy)
+			client.MatchingFields{cache.ControllerField: string(owner)}, client.UnsafeDisableDeepCopy)
 		if err != nil {
 			return snapshot{}, err
 		}

@@ -16,7 +16,6 @@ import (
 
 	"github.com/setpoint-dev/setpoint/controllers/controllertest"
 	"github.com/setpoint-dev/setpoint/controllers/deployment"
-	"github.com/setpoint-dev/setpoint/controllers/ownership"
 )
 
 var request = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "ns", Name: "web"}}
@@ -24,8 +23,7 @@ var request = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "ns"
 func setup(t *testing.T, objects ...client.Object) (*controllertest.Client, *deployment.Reconciler, *events.FakeRecorder) {
 	t.Helper()
 	clock := controllertest.NewClock()
-	index := controllertest.Index{Object: &appsv1.ReplicaSet{}, Field: deployment.SetsByController, Func: ownership.ControllerUID}
-	c := controllertest.NewClient(t, clock, []controllertest.Index{index}, append(objects, &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "other", Namespace: "elsewhere"}})...)
+	c := controllertest.NewClient(t, clock, nil, append(objects, &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "other", Namespace: "elsewhere"}})...)
 	recorder := events.NewFakeRecorder(100)
 	return c, deployment.NewReconciler(c, c, clock, recorder), recorder
 }

@@ -1,13 +1,12 @@
 package deployment
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -29,21 +28,12 @@ type Options struct {
 func Setup(mgr *controller.Manager, opts Options) error {
 	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.Clock(),
 		mgr.GetEventRecorder("deployment-controller"))
-	err := mgr.GetFieldIndexer().IndexField(context.Background(), &appsv1.ReplicaSet{},
-		setsByController, ownership.ControllerUID)
-	if err != nil {
-		return fmt.Errorf("index replicasets by controller: %w", err)
-	}
-	workers := opts.Workers
-	if workers == 0 {
-		workers = 5
-	}
 	return controller.ManagedBy(mgr).Named("deployment").
 		For(&appsv1.Deployment{}).
 		Owns(&appsv1.ReplicaSet{}).
-		Watches(&appsv1.ReplicaSet{}, handler.EnqueueRequestsFromMapFunc(r.adopters)).
+		Watches(&appsv1.ReplicaSet{}, handler.EnqueueRequestsFromMapFunc(adopters(mgr.GetClient()))).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.recreates), deletions).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: cmp.Or(opts.Workers, 5)}).
 		Complete(r)
 }
 
@@ -55,25 +45,10 @@ var deletions = predicate.Funcs{
 	GenericFunc: func(event.GenericEvent) bool { return false },
 }
 
-// adopters returns the deployments that may adopt a set that has no controller.
-func (r *Reconciler) adopters(ctx context.Context, set client.Object) []reconcile.Request {
-	if metav1.GetControllerOfNoCopy(set) != nil || set.GetDeletionTimestamp() != nil {
-		return nil
-	}
-	var list appsv1.DeploymentList
-	if err := r.client.List(ctx, &list, client.InNamespace(set.GetNamespace()),
-		client.UnsafeDisableDeepCopy); err != nil {
-		return nil
-	}
-	var requests []reconcile.Request
-	for i := range list.Items {
-		d := &list.Items[i]
-		selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
-		if err == nil && !selector.Empty() && selector.Matches(labels.Set(set.GetLabels())) {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(d)})
-		}
-	}
-	return requests
+// adopters wakes the deployments that may adopt a set that has no controller.
+func adopters(from client.Reader) handler.MapFunc {
+	return ownership.Adopters(from, func() client.ObjectList { return &appsv1.DeploymentList{} },
+		func(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector })
 }
 
 // recreates returns the deployment whose set owns the pod, if it waits for old pods to end.

@@ -1,6 +1,7 @@
 package endpointslice
 
 import (
+	"cmp"
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,16 +26,12 @@ type Options struct {
 // Setup adds the EndpointSlice controller to the manager.
 func Setup(mgr *controller.Manager, opts Options) error {
 	r := newReconciler(mgr.GetClient())
-	workers := opts.Workers
-	if workers == 0 {
-		workers = 5
-	}
 	return controller.ManagedBy(mgr).Named("endpointslice").
 		For(&corev1.Service{}).
 		Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(sliceService)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.podServices)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.nodeServices), zoneChanges).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: cmp.Or(opts.Workers, 5)}).
 		Complete(r)
 }
 

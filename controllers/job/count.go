@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/setpoint-dev/setpoint/controllers/podfacts"
 )
 
 // verdict is what counting the pods that have ended says.
@@ -117,4 +119,4 @@ func hasFinalizer(pod *corev1.Pod) bool {
 }
 
 // tracked returns the pods that have a finalizer to lose.
-func tracked(pods []*corev1.Pod) []*corev1.Pod { return filter(pods, hasFinalizer) }
+func tracked(pods []*corev1.Pod) []*corev1.Pod { return podfacts.Filter(pods, hasFinalizer) }

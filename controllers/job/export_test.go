@@ -11,8 +11,6 @@ var (
 	NewReconciler = newReconciler
 )
 
-const PodsByController = podsByController
-
 func (s *spans) Add(index int)     { s.add(index) }
 func (s spans) Has(index int) bool { return s.has(index) }
 func (s spans) Size() int          { return s.size() }

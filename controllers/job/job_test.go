@@ -22,7 +22,6 @@ import (
 
 	"github.com/setpoint-dev/setpoint/controllers/controllertest"
 	"github.com/setpoint-dev/setpoint/controllers/job"
-	"github.com/setpoint-dev/setpoint/controllers/ownership"
 )
 
 var ctx = context.Background()
@@ -50,9 +49,7 @@ func newWorld(t *testing.T, change func(*batchv1.JobSpec)) *world {
 	}
 	change(&j.Spec)
 	clock := controllertest.NewClock()
-	c := controllertest.NewClient(t, clock, []controllertest.Index{
-		{Object: &corev1.Pod{}, Field: job.PodsByController, Func: ownership.ControllerUID},
-	}, j)
+	c := controllertest.NewClient(t, clock, nil, j)
 	return &world{t, c, clock, job.NewReconciler(c, c, clock, events.NewFakeRecorder(1000))}
 }
 

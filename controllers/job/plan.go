@@ -70,7 +70,7 @@ func plan(s snapshot) actions {
 	}
 	verdict := count(s, &status)
 	active := activePods(s.Pods)
-	terminating := filter(s.Pods, podfacts.Terminating)
+	terminating := podfacts.Filter(s.Pods, podfacts.Terminating)
 	act := actions{Release: verdict.release}
 	deadline, wait := pastDeadline(s.Job, &status, s.Now)
 	act.Wait = wait
@@ -101,7 +101,7 @@ func plan(s snapshot) actions {
 
 	left := len(active) - len(act.Kill) - len(act.Discard)
 	status.Active = int32(left + len(act.Create))
-	status.Ready = ptr.To(int32(len(filter(without(active, act.Kill, act.Discard), podfacts.Ready))))
+	status.Ready = ptr.To(int32(len(podfacts.Filter(without(active, act.Kill, act.Discard), podfacts.Ready))))
 	gone := len(terminating) + len(act.Kill) + len(act.Discard)
 	status.Terminating = ptr.To(int32(gone))
 	if gone == 0 && left == 0 && !uncounted(&status) {
@@ -127,7 +127,7 @@ func (a *actions) scale(s snapshot, status *batchv1.JobStatus, active, terminati
 		return
 	}
 	if pause := failurePause(s.Pods, s.Now); pause > 0 {
-		a.Wait = sooner(a.Wait, pause)
+		a.Wait = podfacts.Sooner(a.Wait, pause)
 		return
 	}
 	a.Create = s.newIndexes(status, missing)
@@ -251,29 +251,11 @@ func leastUseful(pods []*corev1.Pod) []*corev1.Pod {
 	})
 }
 
-// sooner returns the shorter of two waits, where zero is no wait at all.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b > 0 && b < a {
-		return b
-	}
-	return a
-}
-
-func activePods(pods []*corev1.Pod) []*corev1.Pod { return filter(pods, podfacts.Active) }
-
-func filter(pods []*corev1.Pod, keep func(*corev1.Pod) bool) []*corev1.Pod {
-	var kept []*corev1.Pod
-	for _, pod := range pods {
-		if keep(pod) {
-			kept = append(kept, pod)
-		}
-	}
-	return kept
-}
+func activePods(pods []*corev1.Pod) []*corev1.Pod { return podfacts.Filter(pods, podfacts.Active) }
 
 // without returns the pods that are in none of some lists.
 func without(pods []*corev1.Pod, lists ...[]*corev1.Pod) []*corev1.Pod {
-	return filter(pods, func(pod *corev1.Pod) bool {
+	return podfacts.Filter(pods, func(pod *corev1.Pod) bool {
 		for _, list := range lists {
 			if slices.Contains(list, pod) {
 				return false

@@ -20,13 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/setpoint-dev/setpoint/controllers/ownership"
 	"github.com/setpoint-dev/setpoint/controllers/podcontrol"
 	"github.com/setpoint-dev/setpoint/controllers/podfacts"
 )
-
-// podsByController is the index that the reconciler needs on pods.
-const podsByController = "job.pods.controller"
 
 // indexVariable is where a container finds the index of its pod.
 const indexVariable = "JOB_COMPLETION_INDEX"
@@ -36,15 +32,16 @@ var kind = batchv1.SchemeGroupVersion.WithKind("Job")
 // Reconciler brings one Job nearer to its end. It may be called concurrently for different keys.
 type Reconciler struct {
 	client client.Client
-	live   client.Reader
 	clock  clock.PassiveClock
 	events events.EventRecorder
 	pods   podcontrol.Control
-	doubts podcontrol.Doubts
 }
 
 func newReconciler(c client.Client, live client.Reader, clk clock.PassiveClock, rec events.EventRecorder) *Reconciler {
-	return &Reconciler{client: c, live: live, clock: clk, events: rec, pods: podcontrol.Control{Client: c, Events: rec}}
+	return &Reconciler{
+		client: c, clock: clk, events: rec,
+		pods: podcontrol.Control{Client: c, Live: live, Events: rec},
+	}
 }
 
 // Reconcile makes one pass over the Job that the request names.
@@ -52,7 +49,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	job := &batchv1.Job{}
 	if err := r.client.Get(ctx, req.NamespacedName, job); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.doubts.Note(req.NamespacedName, nil)
+			r.pods.Forget(req.NamespacedName)
 			return reconcile.Result{}, r.releaseOrphans(ctx, req.NamespacedName)
 		}
 		return reconcile.Result{}, err
@@ -60,7 +57,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if by := job.Spec.ManagedBy; by != nil && *by != batchv1.JobControllerName {
 		return reconcile.Result{}, nil // somebody else's
 	}
-	pods, err := r.claimedPods(ctx, job)
+	pods, err := r.pods.Claim(ctx, podcontrol.Owner{Object: job, Kind: kind, Selector: job.Spec.Selector})
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -75,61 +72,21 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		failure = errors.Join(failure, err)
 	}
 	wait, err := r.expire(ctx, job, now)
-	return reconcile.Result{RequeueAfter: sooner(act.Wait, wait)}, errors.Join(failure, err)
-}
-
-// claimedPods returns the pods the Job owns, after adoptions and releases.
-func (r *Reconciler) claimedPods(ctx context.Context, job *batchv1.Job) ([]*corev1.Pod, error) {
-	selector, err := metav1.LabelSelectorAsSelector(job.Spec.Selector)
-	if err != nil {
-		return nil, reconcile.TerminalError(fmt.Errorf("spec.selector: %w", err))
-	}
-	pods, err := r.candidates(ctx, job)
-	if err != nil {
-		return nil, err
-	}
-	return ownership.Claim(ctx, ownership.Claimer{Client: r.client, Live: r.live}, job, kind, selector, pods)
-}
-
-// candidates returns the pods of the namespace that the Job owns or nobody does.
-func (r *Reconciler) candidates(ctx context.Context, job *batchv1.Job) ([]*corev1.Pod, error) {
-	if r.doubts.Has(client.ObjectKeyFromObject(job)) {
-		return podcontrol.List(ctx, r.live, client.InNamespace(job.Namespace))
-	}
-	owned, err := r.podsOf(ctx, job.Namespace, job.UID)
-	if err != nil {
-		return nil, err
-	}
-	orphans, err := r.podsOf(ctx, job.Namespace, "")
-	return append(owned, filter(orphans, podfacts.Active)...), err
-}
-
-func (r *Reconciler) podsOf(ctx context.Context, namespace string, uid types.UID) ([]*corev1.Pod, error) {
-	return podcontrol.List(ctx, r.client, client.InNamespace(namespace),
-		client.MatchingFields{podsByController: string(uid)}, client.UnsafeDisableDeepCopy)
+	return reconcile.Result{RequeueAfter: podfacts.Sooner(act.Wait, wait)}, errors.Join(failure, err)
 }
 
 // apply creates and deletes what the plan says, and puts into its status what did not work out.
 func (r *Reconciler) apply(ctx context.Context, job *batchv1.Job, act *actions) error {
-	key := client.ObjectKeyFromObject(job)
-	made, createErr := podcontrol.SlowStart(ctx, len(act.Create), func(i int) error {
+	made, createErr := r.pods.CreateAll(ctx, job, len(act.Create), func(i int) error {
 		return r.pods.Create(ctx, job, newPod(job, act.Create[i]))
 	})
-	if createErr != nil {
-		// How many of the last batch came to be is not known; the next pass, which comes, counts.
-		act.Status.Active -= int32(len(act.Create) - made)
-	}
-	if podcontrol.NamespaceEnds(createErr) {
-		createErr = nil
-	}
-	r.doubts.Note(key, createErr)
-	killErr := podcontrol.Together(len(act.Kill), func(i int) error { return r.pods.Delete(ctx, job, act.Kill[i]) })
+	// How many of the last batch came to be is not known; the next pass, which comes, counts.
+	act.Status.Active -= int32(len(act.Create) - made)
+	killErr := r.pods.DeleteAll(ctx, job, act.Kill)
 	// What is not to be counted must have no finalizer when it ends.
 	discardErr := r.release(ctx, act.Discard)
 	if discardErr == nil {
-		discardErr = podcontrol.Together(len(act.Discard), func(i int) error {
-			return r.pods.Delete(ctx, job, act.Discard[i])
-		})
+		discardErr = r.pods.DeleteAll(ctx, job, act.Discard)
 	}
 	return errors.Join(createErr, killErr, discardErr)
 }
@@ -191,7 +148,7 @@ func (r *Reconciler) releaseOrphans(ctx context.Context, name types.NamespacedNa
 	if err != nil {
 		return err
 	}
-	return r.release(ctx, filter(pods, func(pod *corev1.Pod) bool {
+	return r.release(ctx, podfacts.Filter(pods, func(pod *corev1.Pod) bool {
 		owner := metav1.GetControllerOfNoCopy(pod)
 		return owner != nil && owner.Kind == kind.Kind && owner.Name == name.Name
 	}))

@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"cmp"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,13 +32,9 @@ func Setup(mgr *controller.Manager, opts Options) error {
 	if err != nil {
 		return fmt.Errorf("metadata client: %w", err)
 	}
-	workers := opts.Workers
-	if workers == 0 {
-		workers = 10
-	}
 	return controller.ManagedBy(mgr).Named("namespace").
 		For(&corev1.Namespace{}, deleting).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: cmp.Or(opts.Workers, 10)}).
 		Complete(newReconciler(mgr.GetClient(), meta, disco, mgr.Clock()))
 }
 

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/setpoint-dev/setpoint/controllers/podcontrol"
 	"github.com/setpoint-dev/setpoint/controllers/podfacts"
 )
 
@@ -130,7 +131,7 @@ func (r *NodeReconciler) apply(ctx context.Context, node *corev1.Node, act nodeA
 // markPodsNotReady says of the pods of a silent node that they are not ready, so that nobody is
 // sent to them.
 func (r *NodeReconciler) markPodsNotReady(ctx context.Context, node string) error {
-	pods, err := listPods(ctx, r.client, client.MatchingFields{podsByNode: node},
+	pods, err := podcontrol.List(ctx, r.client, client.MatchingFields{podsByNode: node},
 		client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return err
@@ -157,7 +158,7 @@ func (r *NodeReconciler) markPodsNotReady(ctx context.Context, node string) erro
 // endOrphans ends the pods of a node that is gone: after it has been missing for the quarantine,
 // and if the server, too, has no such node.
 func (r *NodeReconciler) endOrphans(ctx context.Context, node string) (reconcile.Result, error) {
-	pods, err := listPods(ctx, r.client, client.MatchingFields{podsByNode: node},
+	pods, err := podcontrol.List(ctx, r.client, client.MatchingFields{podsByNode: node},
 		client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -195,19 +196,4 @@ func (r *NodeReconciler) endOrphans(ctx context.Context, node string) (reconcile
 		}))
 	}
 	return reconcile.Result{}, errors.Join(errs...)
-}
-
-// listPods lists from the cache. What it returns is shared and must not be changed.
-func listPods(ctx context.Context, from client.Reader,
-	opts ...client.ListOption,
-) ([]*corev1.Pod, error) {
-	var list corev1.PodList
-	if err := from.List(ctx, &list, opts...); err != nil {
-		return nil, err
-	}
-	pods := make([]*corev1.Pod, len(list.Items))
-	for i := range list.Items {
-		pods[i] = &list.Items[i]
-	}
-	return pods, nil
 }

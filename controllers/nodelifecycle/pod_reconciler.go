@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/setpoint-dev/setpoint/controllers/podcontrol"
 	"github.com/setpoint-dev/setpoint/controllers/podfacts"
 )
 
@@ -113,7 +114,7 @@ type EndedReconciler struct {
 func (r *EndedReconciler) Reconcile(ctx context.Context,
 	_ reconcile.Request,
 ) (reconcile.Result, error) {
-	pods, err := listPods(ctx, r.client, client.UnsafeDisableDeepCopy)
+	pods, err := podcontrol.List(ctx, r.client, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return reconcile.Result{}, err
 	}

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/setpoint-dev/setpoint/controller"
+	"github.com/setpoint-dev/setpoint/controllers/podcontrol"
 	"github.com/setpoint-dev/setpoint/controllers/podfacts"
 )
 
@@ -109,7 +110,7 @@ func (r *NodeReconciler) missingNode(ctx context.Context, pod client.Object) []r
 
 // onNode returns the pods of the node.
 func (r *PodReconciler) onNode(ctx context.Context, node client.Object) []reconcile.Request {
-	pods, err := listPods(ctx, r.client, client.MatchingFields{podsByNode: node.GetName()},
+	pods, err := podcontrol.List(ctx, r.client, client.MatchingFields{podsByNode: node.GetName()},
 		client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil

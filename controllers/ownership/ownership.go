@@ -120,12 +120,3 @@ func (c Claimer) mayAdopt(ctx context.Context, owner client.Object) error {
 	}
 	return nil
 }
-
-// ControllerUID is an index function: it files an object under the uid of its controller, and one
-// without a controller under the empty string.
-func ControllerUID(object client.Object) []string {
-	if ref := metav1.GetControllerOfNoCopy(object); ref != nil {
-		return []string{string(ref.UID)}
-	}
-	return []string{""}
-}

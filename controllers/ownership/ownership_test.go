@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/setpoint-dev/setpoint/controllers/controllertest"
 	"github.com/setpoint-dev/setpoint/controllers/ownership"
@@ -105,5 +106,37 @@ func TestClaimDecidedOnAnOldStateIsRefused(t *testing.T) {
 	owned, err := ownership.Claim(ctx, ownership.Claimer{Client: c, Live: c}, owner("a"), kind, selector, []*corev1.Pod{read()})
 	if err != nil || len(owned) != 1 || !metav1.IsControlledBy(owned[0], owner("a")) {
 		t.Errorf("read again: owned %q, error %v; want the orphan", names(owned), err)
+	}
+}
+
+// TestAdopters asks which owners an object wakes.
+func TestAdopters(t *testing.T) {
+	set := func(namespace, name string, labels map[string]string) *appsv1.ReplicaSet {
+		return &appsv1.ReplicaSet{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+			Spec:       appsv1.ReplicaSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}},
+		}
+	}
+	match := map[string]string{"app": "web"}
+	c := controllertest.NewClient(t, controllertest.NewClock(), nil,
+		set("ns", "matches", match), set("ns", "other", map[string]string{"app": "db"}),
+		set("ns", "empty", nil), set("elsewhere", "matches", match))
+	adopters := ownership.Adopters(c, func() client.ObjectList { return &appsv1.ReplicaSetList{} },
+		func(s *appsv1.ReplicaSet) *metav1.LabelSelector { return s.Spec.Selector })
+	orphan := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", Labels: match}}
+	owned, going := orphan.DeepCopy(), orphan.DeepCopy()
+	owned.OwnerReferences = []metav1.OwnerReference{{UID: "u", Controller: ptr.To(true)}}
+	going.DeletionTimestamp = ptr.To(metav1.Now())
+	for _, test := range []struct {
+		pod  *corev1.Pod
+		want []reconcile.Request
+	}{
+		{orphan, []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: "ns", Name: "matches"}}}},
+		{owned, nil},
+		{going, nil},
+	} {
+		if diff := cmp.Diff(test.want, adopters(t.Context(), test.pod)); diff != "" {
+			t.Errorf("woken (-want +got):\n%s", diff)
+		}
 	}
 }

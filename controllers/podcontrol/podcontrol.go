@@ -1,14 +1,13 @@
-// Package podcontrol creates and deletes the pods of the objects that own them, and records events about
-// that at the owners. It decides nothing: which pods, and how many, is the controllers' business.
+// Package podcontrol finds, creates and deletes the pods of the objects that own them, and records
+// events about that at the owners. It decides nothing: which pods, and how many, is the controllers'
+// business.
 //
 // Everything here may be used concurrently.
 package podcontrol
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,15 +32,35 @@ func FromTemplate(owner client.Object, kind schema.GroupVersionKind, template *c
 	return pod
 }
 
-// Control acts on pods.
+// Control acts on the pods of the owners of one controller. It remembers for which of them a pod may
+// have been created that nobody was told of.
 type Control struct {
 	Client client.Client
+	// Live reads from the server what is in doubt.
+	Live   client.Reader
 	Events events.EventRecorder
+
+	doubts doubts
 }
+
+// CreateAll creates n pods of an owner, each by a call of create, as SlowStart does. That the namespace
+// is being deleted is no error: nothing is gained by trying again. Where the outcome is not known, the
+// owner's pods are counted at the server from now on, until a CreateAll ends well.
+func (c *Control) CreateAll(ctx context.Context, owner client.Object, n int, create func(i int) error) (made int, err error) {
+	made, err = SlowStart(ctx, n, create)
+	if NamespaceEnds(err) {
+		err = nil
+	}
+	c.doubts.note(client.ObjectKeyFromObject(owner), err)
+	return made, err
+}
+
+// Forget drops what is remembered of an owner that is gone.
+func (c *Control) Forget(owner types.NamespacedName) { c.doubts.note(owner, nil) }
 
 // Create creates a pod. That the namespace is being deleted is returned but no event: it is nobody's
 // mistake.
-func (c Control) Create(ctx context.Context, owner client.Object, pod *corev1.Pod) error {
+func (c *Control) Create(ctx context.Context, owner client.Object, pod *corev1.Pod) error {
 	err := c.Client.Create(ctx, pod)
 	switch {
 	case err == nil:
@@ -54,8 +73,13 @@ func (c Control) Create(ctx context.Context, owner client.Object, pod *corev1.Po
 	return err
 }
 
+// DeleteAll deletes pods, each as Delete does, and returns all errors joined.
+func (c *Control) DeleteAll(ctx context.Context, owner client.Object, pods []*corev1.Pod) error {
+	return Together(len(pods), func(i int) error { return c.Delete(ctx, owner, pods[i]) })
+}
+
 // Delete deletes a pod, and no namesake that came after it. That it is gone already is no error.
-func (c Control) Delete(ctx context.Context, owner client.Object, pod *corev1.Pod) error {
+func (c *Control) Delete(ctx context.Context, owner client.Object, pod *corev1.Pod) error {
 	err := c.Client.Delete(ctx, pod.DeepCopy(), client.Preconditions{UID: &pod.UID})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil // gone, and perhaps replaced by a namesake: that one was not chosen
@@ -70,69 +94,8 @@ func (c Control) Delete(ctx context.Context, owner client.Object, pod *corev1.Po
 	return nil
 }
 
-// List lists pods from either reader. What a cache returns is shared and must not be changed.
-func List(ctx context.Context, from client.Reader, opts ...client.ListOption) ([]*corev1.Pod, error) {
-	var list corev1.PodList
-	if err := from.List(ctx, &list, opts...); err != nil {
-		return nil, err
-	}
-	pods := make([]*corev1.Pod, len(list.Items))
-	for i := range list.Items {
-		pods[i] = &list.Items[i]
-	}
-	return pods, nil
-}
-
 // NamespaceEnds says whether a create failed because the namespace is being deleted: nothing is gained
 // by trying again.
 func NamespaceEnds(err error) bool {
 	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
-}
-
-// AllRefused says whether the server answered each failed request with a refusal, so that nothing was
-// created for certain.
-func AllRefused(err error) bool {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, e := range joined.Unwrap() {
-			if !AllRefused(e) {
-				return false
-			}
-		}
-		return true
-	}
-	var answer apierrors.APIStatus
-	if !errors.As(err, &answer) {
-		return false
-	}
-	code := answer.Status().Code
-	return code >= 400 && code < 500 && !apierrors.IsTimeout(err)
-}
-
-// Doubts remembers the owners for which a create may have happened though it was reported as failed:
-// their pods are to be counted at the server, until a pass succeeds. The zero value is ready.
-type Doubts struct {
-	mu     sync.Mutex
-	owners map[types.NamespacedName]bool
-}
-
-// Has says whether there is a doubt about an owner's pods.
-func (d *Doubts) Has(owner types.NamespacedName) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.owners[owner]
-}
-
-// Note takes down what came of creates: an error that leaves open whether there is a pod is a doubt,
-// anything else, nil included, is none.
-func (d *Doubts) Note(owner types.NamespacedName, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err == nil || AllRefused(err) {
-		delete(d.owners, owner)
-		return
-	}
-	if d.owners == nil {
-		d.owners = map[types.NamespacedName]bool{}
-	}
-	d.owners[owner] = true
 }

@@ -9,8 +9,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/setpoint-dev/setpoint/controllers/controllertest"
 	"github.com/setpoint-dev/setpoint/controllers/podcontrol"
 )
 
@@ -22,25 +23,57 @@ func TestSlowStartStopsAtTheFirstFailure(t *testing.T) {
 	}
 }
 
-func TestDoubtsAreAboutWhatIsUnknown(t *testing.T) {
-	owner := types.NamespacedName{Namespace: "ns", Name: "o"}
+// TestClaimAsksTheServerWhileInDoubt has creates fail in every way; a claim then finds the pod that only
+// the server knows of, or does not look.
+func TestClaimAsksTheServerWhileInDoubt(t *testing.T) {
+	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "o", Namespace: "ns", UID: "u"}}
 	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", errors.New("quota"))
-	var d podcontrol.Doubts
+	reset := errors.New("connection reset")
+	kind := corev1.SchemeGroupVersion.WithKind("ConfigMap")
+	template := &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}}
+	pod := podcontrol.FromTemplate(owner, kind, template)
+	pod.Name = "made"
+	clock := controllertest.NewClock()
+	control := podcontrol.Control{
+		Client: controllertest.NewClient(t, clock, nil),
+		Live:   controllertest.NewClient(t, clock, nil, pod),
+	}
 	for _, step := range []struct {
 		err  error
-		want bool
+		want int
 	}{
-		{nil, false},
-		{refused, false},
-		{errors.New("connection reset"), true},
-		{errors.Join(refused, errors.New("connection reset")), true},
-		{apierrors.NewTimeoutError("slow", 1), true},
-		{errors.Join(refused, refused), false},
-		{errors.New("connection reset"), true},
-		{nil, false},
+		{nil, 0},
+		{refused, 0},
+		{reset, 1},
+		{errors.Join(refused, reset), 1},
+		{apierrors.NewTimeoutError("slow", 1), 1},
+		{errors.Join(refused, refused), 0},
+		{reset, 1},
+		{controllertest.NamespaceTerminating("ns"), 0},
 	} {
-		if d.Note(owner, step.err); d.Has(owner) != step.want {
-			t.Errorf("after %v there is a doubt: %t", step.err, !step.want)
+		_, err := control.CreateAll(t.Context(), owner, 1, func(int) error { return step.err })
+		if ends := podcontrol.NamespaceEnds(step.err); (err != nil) != (step.err != nil && !ends) {
+			t.Errorf("CreateAll: %v after %v", err, step.err)
+		}
+		found, err := control.Claim(t.Context(), podcontrol.Owner{
+			Object: owner, Kind: kind, Selector: &metav1.LabelSelector{MatchLabels: template.Labels},
+		})
+		if err != nil || len(found) != step.want {
+			t.Errorf("after %v: %d pods claimed, want %d (%v)", step.err, len(found), step.want, err)
+		}
+	}
+}
+
+func TestClaimWantsASelector(t *testing.T) {
+	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "o", Namespace: "ns"}}
+	var control podcontrol.Control
+	for _, selector := range []*metav1.LabelSelector{
+		{},
+		{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}},
+	} {
+		_, err := control.Claim(t.Context(), podcontrol.Owner{Object: owner, Selector: selector})
+		if !errors.Is(err, reconcile.TerminalError(nil)) {
+			t.Errorf("claim by %v: %v, want a terminal error", selector, err)
 		}
 	}
 }

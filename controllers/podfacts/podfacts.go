@@ -97,3 +97,22 @@ func Active(pod *corev1.Pod) bool {
 }
 
 func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }
+
+// Filter returns the pods to keep, in their order.
+func Filter(pods []*corev1.Pod, keep func(*corev1.Pod) bool) []*corev1.Pod {
+	var kept []*corev1.Pod
+	for _, pod := range pods {
+		if keep(pod) {
+			kept = append(kept, pod)
+		}
+	}
+	return kept
+}
+
+// Sooner returns the shorter of two waits, where zero is no wait at all.
+func Sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}

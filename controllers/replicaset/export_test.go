@@ -10,8 +10,3 @@ var (
 	Status        = status
 	NewReconciler = newReconciler
 )
-
-const (
-	PodsByController = podsByController
-	SetsByController = setsByController
-)

@@ -41,7 +41,7 @@ type actions struct {
 
 // plan returns the difference between what is declared and what is.
 func plan(s snapshot) actions {
-	active := filter(s.Pods, podfacts.Active)
+	active := podfacts.Filter(s.Pods, podfacts.Active)
 	act := actions{Wait: podfacts.NextAvailable(active, s.Set.Spec.MinReadySeconds, s.Now)}
 	if s.Set.DeletionTimestamp != nil {
 		return act
@@ -50,7 +50,7 @@ func plan(s snapshot) actions {
 	switch {
 	case missing > 0:
 		if pause := failurePause(s.Pods, missing, s.Now); pause > 0 {
-			act.Wait = sooner(act.Wait, pause)
+			act.Wait = podfacts.Sooner(act.Wait, pause)
 			return act
 		}
 		act.Create = min(missing, burstMax)
@@ -66,22 +66,4 @@ func replicas(set *appsv1.ReplicaSet) int32 {
 		return 1
 	}
 	return *set.Spec.Replicas
-}
-
-// sooner returns the shorter of two waits, where zero is no wait at all.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b > 0 && b < a {
-		return b
-	}
-	return a
-}
-
-func filter(pods []*corev1.Pod, keep func(*corev1.Pod) bool) []*corev1.Pod {
-	var kept []*corev1.Pod
-	for _, pod := range pods {
-		if keep(pod) {
-			kept = append(kept, pod)
-		}
-	}
-	return kept
 }

@@ -19,21 +19,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/setpoint-dev/setpoint/controllers/controllertest"
-	"github.com/setpoint-dev/setpoint/controllers/ownership"
 	"github.com/setpoint-dev/setpoint/controllers/replicaset"
 )
-
-var indexes = []controllertest.Index{
-	{Object: &corev1.Pod{}, Field: replicaset.PodsByController, Func: ownership.ControllerUID},
-	{Object: &appsv1.ReplicaSet{}, Field: replicaset.SetsByController, Func: ownership.ControllerUID},
-}
 
 var request = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "ns", Name: "web"}}
 
 func setup(t *testing.T, objects ...client.Object) (*controllertest.Client, *replicaset.Reconciler) {
 	t.Helper()
 	clock := controllertest.NewClock()
-	c := controllertest.NewClient(t, clock, indexes, objects...)
+	c := controllertest.NewClient(t, clock, nil, objects...)
 	return c, replicaset.NewReconciler(c, c, clock, events.NewFakeRecorder(1000))
 }
 
@@ -150,7 +144,7 @@ func (l lagging) List(ctx context.Context, list client.ObjectList, opts ...clien
 // after the pod was stored, while the cache shows no pod at all.
 func TestB065_TimedOutCreatesAreNeitherLostNorRepeated(t *testing.T) {
 	clock := controllertest.NewClock()
-	c := controllertest.NewClient(t, clock, indexes, newSet(8))
+	c := controllertest.NewClient(t, clock, nil, newSet(8))
 	var n atomic.Int32
 	timeout := apierrors.NewTimeoutError("the answer did not come", 1)
 	c.Before = func(verb string, _ client.Object) error {

@@ -1,5 +1,3 @@
 package statefulset
 
 var NewReconciler = newReconciler
-
-const PodsByController = podsByController

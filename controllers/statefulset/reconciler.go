@@ -9,22 +9,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/setpoint-dev/setpoint/controllers/ownership"
 	"github.com/setpoint-dev/setpoint/controllers/podcontrol"
-	"github.com/setpoint-dev/setpoint/controllers/podfacts"
 	"github.com/setpoint-dev/setpoint/controllers/revisions"
 )
-
-// podsByController is the index that the reconciler needs on pods.
-const podsByController = "statefulset.pods.controller"
 
 // hashLabel is where a revision of a StatefulSet has its hash.
 const hashLabel = "controller.kubernetes.io/hash"
@@ -35,7 +28,6 @@ var kind = appsv1.SchemeGroupVersion.WithKind("StatefulSet")
 // keys.
 type Reconciler struct {
 	client  client.Client
-	live    client.Reader
 	clock   clock.PassiveClock
 	pods    podcontrol.Control
 	history revisions.History
@@ -43,8 +35,8 @@ type Reconciler struct {
 
 func newReconciler(c client.Client, live client.Reader, clk clock.PassiveClock, rec events.EventRecorder) *Reconciler {
 	return &Reconciler{
-		client: c, live: live, clock: clk,
-		pods:    podcontrol.Control{Client: c, Events: rec},
+		client: c, clock: clk,
+		pods:    podcontrol.Control{Client: c, Live: live, Events: rec},
 		history: revisions.History{Client: c, Live: live},
 	}
 }
@@ -61,7 +53,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if set.DeletionTimestamp != nil {
 		return reconcile.Result{}, nil
 	}
-	pods, err := r.claimedPods(ctx, set)
+	pods, err := r.pods.Claim(ctx, podcontrol.Owner{
+		Object: set, Kind: kind, Selector: set.Spec.Selector,
+		MayAdopt: func(pod *corev1.Pod) bool { return parentOf(pod) == set.Name },
+	})
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -103,39 +98,11 @@ func used(pods []*corev1.Pod, revision string) bool {
 	return false
 }
 
-// claimedPods returns the pods the set owns, after adoptions and releases. A set adopts what is called as
-// its pods are, and nothing else.
-func (r *Reconciler) claimedPods(ctx context.Context, set *appsv1.StatefulSet) ([]*corev1.Pod, error) {
-	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
-	if err != nil {
-		return nil, reconcile.TerminalError(fmt.Errorf("spec.selector: %w", err))
-	}
-	owned, err := r.podsOf(ctx, set.Namespace, set.UID)
-	if err != nil {
-		return nil, err
-	}
-	orphans, err := r.podsOf(ctx, set.Namespace, "")
-	if err != nil {
-		return nil, err
-	}
-	for _, pod := range orphans {
-		if podfacts.Active(pod) && parentOf(pod) == set.Name {
-			owned = append(owned, pod)
-		}
-	}
-	return ownership.Claim(ctx, ownership.Claimer{Client: r.client, Live: r.live}, set, kind, selector, owned)
-}
-
-func (r *Reconciler) podsOf(ctx context.Context, namespace string, uid types.UID) ([]*corev1.Pod, error) {
-	return podcontrol.List(ctx, r.client, client.InNamespace(namespace),
-		client.MatchingFields{podsByController: string(uid)}, client.UnsafeDisableDeepCopy)
-}
-
 // apply creates and deletes what the plan says. That a pod's name is taken is not a failure if it is by a
 // pod that is going: it comes again then.
 func (r *Reconciler) apply(ctx context.Context, s snapshot, act actions, current, update *appsv1.ControllerRevision) error {
 	createErr := r.createAll(ctx, s.Set, act.Create, current, update)
-	deleteErr := podcontrol.Together(len(act.Delete), func(i int) error { return r.pods.Delete(ctx, s.Set, act.Delete[i]) })
+	deleteErr := r.pods.DeleteAll(ctx, s.Set, act.Delete)
 	return errors.Join(createErr, deleteErr)
 }
 

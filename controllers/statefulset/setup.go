@@ -1,8 +1,8 @@
 package statefulset
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/setpoint-dev/setpoint/controller"
-	"github.com/setpoint-dev/setpoint/controllers/ownership"
 )
 
 // Options are the settings of the StatefulSet controller. The zero value is a good default.
@@ -25,19 +24,11 @@ type Options struct {
 // Setup adds the StatefulSet controller to the manager.
 func Setup(mgr *controller.Manager, opts Options) error {
 	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.Clock(), mgr.GetEventRecorder("statefulset-controller"))
-	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, podsByController,
-		ownership.ControllerUID); err != nil {
-		return fmt.Errorf("index pods by controller: %w", err)
-	}
-	workers := opts.Workers
-	if workers == 0 {
-		workers = 5
-	}
 	return controller.ManagedBy(mgr).Named("statefulset").
 		For(&appsv1.StatefulSet{}).
 		Owns(&corev1.Pod{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(adopters)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: cmp.Or(opts.Workers, 5)}).
 		Complete(r)
 }
 

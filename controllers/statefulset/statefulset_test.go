@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/setpoint-dev/setpoint/controllers/controllertest"
-	"github.com/setpoint-dev/setpoint/controllers/ownership"
 	"github.com/setpoint-dev/setpoint/controllers/statefulset"
 )
 
@@ -50,9 +49,7 @@ func newWorld(t *testing.T, replicas int32, change func(*appsv1.StatefulSetSpec)
 		change(&set.Spec)
 	}
 	clock := controllertest.NewClock()
-	c := controllertest.NewClient(t, clock, []controllertest.Index{
-		{Object: &corev1.Pod{}, Field: statefulset.PodsByController, Func: ownership.ControllerUID},
-	}, set)
+	c := controllertest.NewClient(t, clock, nil, set)
 	return &world{t, c, statefulset.NewReconciler(c, c, clock, events.NewFakeRecorder(1000))}
 }
 
