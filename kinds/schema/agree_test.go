@@ -218,5 +218,16 @@ func FuzzDecodeProto(f *testing.F) {
 		if same, _ := s.Append(nil, again.Object); !bytes.Equal(text, same) {
 			t.Fatal(cmp.Diff(string(text), string(same)))
 		}
+		raw, err = s.AppendProto(nil, text)
+		if err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		back, err := s.DecodeProto(raw)
+		if err != nil {
+			t.Fatalf("%v: %x", err, raw)
+		}
+		if same, _ := s.Append(nil, back.Object); !bytes.Equal(text, same) {
+			t.Fatal(cmp.Diff(string(text), string(same)))
+		}
 	})
 }

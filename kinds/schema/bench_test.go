@@ -145,3 +145,20 @@ func BenchmarkDecodeProto(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkAppendProto(b *testing.B) {
+	f := loadFixture(b, "core.v1.Pod")
+	decoded, err := f.schema.DecodeJSON([]byte(podBody))
+	if err != nil {
+		b.Fatal(err)
+	}
+	text, _ := f.schema.Append(nil, decoded.Object)
+	b.SetBytes(int64(len(text)))
+	b.ReportAllocs()
+	var out []byte
+	for b.Loop() {
+		if out, err = f.schema.AppendProto(out[:0], text); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

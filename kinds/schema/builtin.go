@@ -27,7 +27,11 @@ type library struct {
 	blocks map[string]block // nil before the first lookup
 	types  map[string]*Type
 	queue  []*Type // met, but not compiled yet
+	copies []copied
 }
+
+// copied is a struct that differs from another only in its form in protobuf.
+type copied struct{ to, from *Type }
 
 // block is the description of one struct.
 type block struct {
@@ -55,6 +59,12 @@ func (l *library) lookup(name string) *Type {
 		next.message = l.fields(next, next.Name, "")
 		next.index()
 	}
+	for _, c := range l.copies {
+		form := c.to.proto
+		*c.to = *c.from
+		c.to.proto = form
+	}
+	l.copies = nil
 	return t
 }
 
@@ -165,6 +175,8 @@ func (l *library) options(f *Field, line string, words []string) {
 				panic(malformed("atomic on a struct that others share: " + line))
 			}
 			f.Type.Atomic = true
+		case "proto":
+			l.setProto(f, value)
 		case "default":
 			f.Default = constant(value)
 		case "enum":
@@ -177,6 +189,27 @@ func (l *library) options(f *Field, line string, words []string) {
 			return // to the end of the line
 		}
 	}
+}
+
+var protoForms = map[string]protoForm{
+	"double": protoDouble, "orbool": protoOrBool, "orarray": protoOrArray, "orstrings": protoOrStrings,
+}
+
+// setProto gives a field's type, or that of its items, its form in protobuf.
+func (l *library) setProto(f *Field, form string) {
+	if form == "repeated" {
+		f.Type.wrapped = false
+		return
+	}
+	leaf := &f.Type
+	if f.Type.Elem != nil {
+		leaf = &f.Type.Elem
+	}
+	if base := *leaf; base.Kind == Struct {
+		*leaf = &Type{}
+		l.copies = append(l.copies, copied{to: *leaf, from: base})
+	}
+	(*leaf).proto = protoForms[form]
 }
 
 // constant reads a default. It is shared and must be copied before it becomes part of an object.

@@ -213,6 +213,9 @@ func (d *protoDecoder) mapEntry(t *Type, data []byte) error {
 
 // value reads one value, prev being what the message has said of it before.
 func (d *protoDecoder) value(t *Type, v wireValue, prev any) (any, error) {
+	if t.proto != 0 {
+		return d.formed(t, v)
+	}
 	switch t.Kind {
 	case Bool, Int32, Int64:
 		if v.kind != protowire.VarintType {

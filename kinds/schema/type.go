@@ -53,7 +53,18 @@ type Type struct {
 	written []uint16 // indexes of the fields that are written even if nothing was given
 	message []wire   // the type as a protobuf message, by field number
 	wrapped bool     // a list that is a message of its own in protobuf
+	proto   protoForm
 }
+
+// protoForm says how protobuf has a value that it has not as JSON has it.
+type protoForm uint8
+
+const (
+	protoDouble    protoForm = iota + 1 // a number as fixed64
+	protoOrBool                         // a struct or a bool: {1: bool, 2: struct}
+	protoOrArray                        // a struct or a list of them: {1: struct, 2: repeated struct}
+	protoOrStrings                      // a struct or a list of strings: {1: struct, 2: repeated string}
+)
 
 // Field is a field of a struct.
 type Field struct {

@@ -79,6 +79,8 @@ func nextField(data []byte) (n protowire.Number, v wireValue, rest []byte, err e
 		v.number, used = protowire.ConsumeVarint(data)
 	case protowire.BytesType:
 		v.bytes, used = protowire.ConsumeBytes(data)
+	case protowire.Fixed64Type:
+		v.number, used = protowire.ConsumeFixed64(data)
 	default:
 		used = protowire.ConsumeFieldValue(n, kind, data)
 	}
@@ -107,3 +109,31 @@ func wireError(code int) error {
 	}
 	return io.ErrUnexpectedEOF
 }
+
+// OpenEnvelope appends an envelope up to the object's message, which is of size bytes and follows.
+func OpenEnvelope(dst []byte, apiVersion, kind string, size int) []byte {
+	dst = append(dst, envelopeMagic...)
+	meta := fieldSize(len(apiVersion)) + fieldSize(len(kind))
+	dst = openField(dst, 1, meta)
+	dst = append(openField(dst, 1, len(apiVersion)), apiVersion...)
+	dst = append(openField(dst, 2, len(kind)), kind...)
+	return openField(dst, 2, size)
+}
+
+// CloseEnvelope appends what follows the message: that it is neither compressed nor anything else.
+func CloseEnvelope(dst []byte) []byte { return openField(openField(dst, 3, 0), 4, 0) }
+
+// AppendEnvelope appends a message in its envelope.
+func AppendEnvelope(dst []byte, apiVersion, kind string, message []byte) []byte {
+	dst = OpenEnvelope(dst, apiVersion, kind, len(message))
+	return CloseEnvelope(append(dst, message...))
+}
+
+// openField appends a field of bytes up to its content, which is of size bytes and follows. The
+// numbers are below 16.
+func openField(dst []byte, n protowire.Number, size int) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(dst, n, protowire.BytesType), uint64(size))
+}
+
+// fieldSize is what a field of size bytes takes, its tag and length included.
+func fieldSize(size int) int { return 1 + protowire.SizeBytes(size) }

@@ -34,10 +34,12 @@ import (
 //	{}T {}<v1.ResourceList>T  a map by string; {*}T if values may be null
 //	@io.k8s.api.core.v1.Pod   a struct; @.Pod in the package of the block
 //
-// and the options are patch=strategy,… key=field list=type keys=field,… atomic default=JSON and, to
-// the end of the line, enum=A|B. In protobuf a list with a Go type of its own is a message, with its
-// items as field 1. Behind the name of a block, atomic says that server-side apply replaces the
-// struct as a whole, and loose that values of other types may stand in its place.
+// and the options are patch=strategy,… key=field list=type keys=field,… atomic proto=form
+// default=JSON and, to the end of the line, enum=A|B. In protobuf a list with a Go type of its own is
+// a message, with its items as field 1, unless its form is repeated; the other forms are of values,
+// or the items of a list or map, that protobuf has not as JSON has them: double, orbool, orarray and
+// orstrings. Behind the name of a block, atomic says that server-side apply replaces the struct as a
+// whole, and loose that values of other types may stand in its place.
 type walker struct {
 	defs   *definitions
 	blocks map[string]string // by OpenAPI name; "" while under way
@@ -135,7 +137,7 @@ func (w *walker) field(model string, f reflect.StructField) (string, error) {
 	}
 	flags := flags(opts, pointer, w.defs.required(model, name))
 	line := fmt.Sprintf("\t%s %s %s %s", name, flags, spelled, protoNumber(f))
-	return line + options(f, pointer, property) + "\n", nil
+	return line + options(f, t, pointer, property) + "\n", nil
 }
 
 func (w *walker) embed(model string, f reflect.StructField) (string, error) {
@@ -176,7 +178,7 @@ func protoNumber(f reflect.StructField) string {
 	return parts[1]
 }
 
-func options(f reflect.StructField, pointer bool, property spec.Schema) string {
+func options(f reflect.StructField, t reflect.Type, pointer bool, property spec.Schema) string {
 	var b strings.Builder
 	add := func(key, value string) {
 		if value != "" {
@@ -190,6 +192,7 @@ func options(f reflect.StructField, pointer bool, property spec.Schema) string {
 	if extension(property, "map-type") == "atomic" {
 		b.WriteString(" atomic")
 	}
+	add("proto", protoForm(f, t))
 	add("default", staticDefault(pointer, property.Default))
 	add("enum", enum(property))
 	return b.String()
@@ -240,7 +243,29 @@ var special = map[reflect.Type]string{
 	reflect.TypeFor[apiextensionsv1.JSON]():                         "any",
 	reflect.TypeFor[apiextensionsv1.JSONSchemaPropsOrBool]():        "@.JSONSchemaProps",
 	reflect.TypeFor[apiextensionsv1.JSONSchemaPropsOrArray]():       "@.JSONSchemaProps",
-	reflect.TypeFor[apiextensionsv1.JSONSchemaPropsOrStringArray](): "any",
+	reflect.TypeFor[apiextensionsv1.JSONSchemaPropsOrStringArray](): "@.JSONSchemaProps",
+}
+
+// protoForms are the types that are a message of their own in protobuf, and not one in JSON.
+var protoForms = map[reflect.Type]string{
+	reflect.TypeFor[float64]():                                      "double",
+	reflect.TypeFor[apiextensionsv1.JSONSchemaPropsOrBool]():        "orbool",
+	reflect.TypeFor[apiextensionsv1.JSONSchemaPropsOrArray]():       "orarray",
+	reflect.TypeFor[apiextensionsv1.JSONSchemaPropsOrStringArray](): "orstrings",
+}
+
+func protoForm(f reflect.StructField, t reflect.Type) string {
+	if form, ok := protoForms[t]; ok {
+		return form
+	}
+	repeated := strings.Contains(f.Tag.Get("protobuf"), ",rep,")
+	switch {
+	case t.Kind() == reflect.Slice && t.Name() != "" && repeated:
+		return "repeated"
+	case t.Kind() == reflect.Slice, t.Kind() == reflect.Map:
+		return protoForms[t.Elem()]
+	}
+	return ""
 }
 
 // loose are the structs in whose place the API has values of other types, too.
