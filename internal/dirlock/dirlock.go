@@ -8,21 +8,47 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // HeldError says that somebody else has the directory.
 type HeldError struct {
-	Dir string
-	PID string // of their process, if it could be read
+	Dir    string
+	PID    string        // of their process, if it could be read
+	Waited time.Duration // for them to let go of it
 }
 
 func (e *HeldError) Error() string {
-	if e.PID == "" {
-		return fmt.Sprintf("%s is in use by another process", e.Dir)
+	by := "another process"
+	if e.PID != "" {
+		by = "process " + e.PID
 	}
-	return fmt.Sprintf("%s is in use by process %s", e.Dir, e.PID)
+	text := fmt.Sprintf("%s is in use by %s", e.Dir, by)
+	if e.Waited > 0 {
+		text += fmt.Sprintf(", which did not let go of it within %v", e.Waited)
+	}
+	return text
+}
+
+// poll is how often a directory that is held is tried again.
+const poll = 10 * time.Millisecond
+
+// LockWithin is Lock that waits for somebody else to let go: a process that was killed holds its
+// directory until the system has taken it apart, which takes longer the more memory it had.
+func LockWithin(dir string, patience time.Duration) (*os.File, error) {
+	for begun := time.Now(); ; <-time.After(poll) {
+		f, err := Lock(dir)
+		var held *HeldError
+		if !errors.As(err, &held) {
+			return f, err
+		}
+		if waited := time.Since(begun); waited >= patience {
+			held.Waited = waited.Round(poll)
+			return nil, held
+		}
+	}
 }
 
 // Lock makes the caller the only one that uses the directory, which exists, until the file is closed
