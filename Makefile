@@ -22,7 +22,7 @@ test: ## all tests with the race detector, linters included
 	$(GO) test -run Allocations ./kinds/schema # counts that the race detector changes
 
 torture: ## kill a store that writes ten thousand times; let it run for a month
-	SETPOINT_TORTURE=10000 $(GO) test -run 'KilledProcess|MonthOfLeases' -timeout 6h -v ./store/embedded/
+	SETPOINT_TORTURE=10000 $(GO) test -run 'KilledProcess|MonthOfLeases' -parallel 4 -timeout 6h -v ./store/embedded/
 
 lint: ## only the rules of the source
 	$(GO) test ./internal/lint/

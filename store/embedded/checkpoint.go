@@ -21,6 +21,7 @@ import (
 type checkpoint struct {
 	index    uint64 // the log goes on after this entry
 	revision store.Revision
+	size     int64 // of the file
 }
 
 const (
@@ -32,17 +33,17 @@ const (
 
 func (c checkpoint) name() string { return fmt.Sprintf("%s%016x", checkpointPrefix, c.index) }
 
-// write makes the file, and returns its size.
-func (c checkpoint) write(
+// write makes the file.
+func (c *checkpoint) write(
 	dir string, entries iter.Seq[*store.Entry], fail func(string) error,
-) (size int64, err error) {
+) error {
 	path := filepath.Join(dir, c.name())
 	temp := path + ".tmp"
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	size, err = c.writeTo(f, entries)
+	c.size, err = c.writeTo(f, entries)
 	if err == nil {
 		err = f.Sync()
 	}
@@ -50,15 +51,15 @@ func (c checkpoint) write(
 		err = fail("name")
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		return 0, errors.Join(err, os.Remove(temp))
+		return errors.Join(err, os.Remove(temp))
 	}
 	if err := os.Rename(temp, path); err != nil {
-		return 0, err
+		return err
 	}
-	return size, syncDir(dir)
+	return syncDir(dir)
 }
 
-func (c checkpoint) writeTo(w io.Writer, entries iter.Seq[*store.Entry]) (size int64, err error) {
+func (c *checkpoint) writeTo(w io.Writer, entries iter.Seq[*store.Entry]) (size int64, err error) {
 	frames := uint64(0)
 	var buf []byte
 	flush := func() error {
@@ -104,38 +105,53 @@ func appendEntry(dst []byte, e *store.Entry) []byte {
 	return appendBytes(dst, e.Value)
 }
 
-// newestCheckpoint finds the newest checkpoint in the directory and deletes what a crash left of
-// others. The zero checkpoint stands for an empty state.
-func newestCheckpoint(dir string) (checkpoint, error) {
+// listCheckpoints finds the checkpoints in the directory, oldest first, and deletes what a crash left
+// of others.
+func listCheckpoints(dir string) ([]checkpoint, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, checkpointPrefix+"*"))
 	if err != nil {
-		return checkpoint{}, err
+		return nil, err
 	}
 	slices.Sort(paths)
-	var newest checkpoint
-	for _, path := range slices.Backward(paths) {
-		var index uint64
+	var found []checkpoint
+	for _, path := range paths {
+		var c checkpoint
 		name := filepath.Base(path)
-		if newest.index == 0 && !strings.HasSuffix(name, ".tmp") {
-			if _, err := fmt.Sscanf(name, checkpointPrefix+"%016x", &index); err == nil {
-				newest.index = index
-				continue
+		if strings.HasSuffix(name, ".tmp") {
+			if err := os.Remove(path); err != nil {
+				return nil, err
 			}
-		}
-		if err := os.Remove(path); err != nil {
-			return checkpoint{}, err
+		} else if _, err := fmt.Sscanf(name, checkpointPrefix+"%016x", &c.index); err == nil {
+			found = append(found, c)
 		}
 	}
-	return newest, nil
+	return found, nil
+}
+
+// head reads which state the checkpoint is of, and how large its file is.
+// Possible errors: *CorruptError.
+func (c *checkpoint) head(dir string) error {
+	path := filepath.Join(dir, c.name())
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	c.size = info.Size()
+	return c.readHead(&frameReader{file: path, r: f})
 }
 
 // read loads the checkpoint's entries, and its revision before the first of them.
 // Possible errors: *CorruptError.
-func (c *checkpoint) read(dir string, entry func(*store.Entry)) (size int64, err error) {
+func (c *checkpoint) read(dir string, entry func(*store.Entry)) error {
 	path := filepath.Join(dir, c.name())
 	f, err := os.Open(path)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer f.Close()
 	return c.readFrom(path, f, entry)
@@ -144,25 +160,26 @@ func (c *checkpoint) read(dir string, entry func(*store.Entry)) (size int64, err
 // readFrom is read for a checkpoint that is in no directory; the name is for errors.
 func (c *checkpoint) readFrom(
 	name string, file io.Reader, entry func(*store.Entry),
-) (size int64, err error) {
+) error {
 	r := &frameReader{file: name, r: bufio.NewReaderSize(file, blockBytes)}
 	if err := c.readHead(r); err != nil {
-		return 0, err
+		return err
 	}
 	names := map[string]string{} // one string for all keys of a resource
 	for count := uint64(0); ; {
 		body, err := r.next()
 		if err != nil {
-			return 0, err
+			return err
 		}
 		p := parser{rest: body}
 		for len(p.rest) > 0 {
 			resource := string(p.bytes())
 			if resource == "" {
 				if total := p.uvarint(); total != count || p.err != nil {
-					return 0, r.corrupt(fmt.Errorf("%d entries are there of %d", count, total))
+					return r.corrupt(fmt.Errorf("%d entries are there of %d", count, total))
 				}
-				return r.offset, nil
+				c.size = r.offset
+				return nil
 			}
 			if names[resource] == "" {
 				names[resource] = resource
@@ -171,7 +188,7 @@ func (c *checkpoint) readFrom(
 			e.Revision, e.Created = store.Revision(p.uvarint()), store.Revision(p.uvarint())
 			e.Value = slices.Clone(p.bytes())
 			if p.err != nil {
-				return 0, r.corrupt(p.err)
+				return r.corrupt(p.err)
 			}
 			entry(e)
 			count++

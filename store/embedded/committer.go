@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/setpoint-dev/setpoint/store"
@@ -27,43 +25,12 @@ type committer struct {
 	brokenAt time.Time
 	reserve  reserve
 
-	checkpoint     checkpoint // the newest one on disk
-	checkpointSize int64
-	logged         int64 // bytes in the log after it
-	checkpointing  chan checkpointed
+	checkpoints   []checkpoint // on disk, oldest first; the empty state at the start may have no file
+	logged        int64        // bytes in the log after the newest
+	checkpointing chan checkpointed
 
 	replayed time.Time // of the newest batch read at the start
 	pending  int       // changes replayed and not yet published
-}
-
-// checkpointed is how the writing of a checkpoint ended.
-type checkpointed struct {
-	checkpoint checkpoint
-	size       int64
-	err        error
-}
-
-// replay takes an entry of the log at the start.
-func (c *committer) replay(index uint64, frame []byte) error {
-	number, body, err := parseFrame(frame)
-	if err != nil {
-		return err
-	}
-	if number != index {
-		return fmt.Errorf("entry %d has batch %d", index, number)
-	}
-	c.replayed, err = parseBatch(body, func(ch core.Change) error {
-		c.pending++
-		return c.core.Replay(ch)
-	})
-	c.logged += int64(len(frame))
-	// Publishing costs a copy of what is written next, so it is not done for each batch.
-	const publishAfter = 4096
-	if c.pending >= publishAfter {
-		c.core.Publish(c.replayed)
-		c.pending = 0
-	}
-	return err
 }
 
 func (c *committer) run() {
@@ -76,6 +43,7 @@ func (c *committer) run() {
 				aging = time.After(wait)
 			}
 		}
+		c.forget()
 		select {
 		case <-c.store.wake:
 		case <-aging:
@@ -153,13 +121,23 @@ func (c *committer) decide(r *request) outcome {
 		return outcome{err: err} // whoever asked has gone
 	}
 	if r.compact > 0 {
-		return outcome{err: c.core.Compact(r.compact)}
+		return outcome{err: c.compact(r.compact)}
 	}
 	if c.reserve.lost && !makesRoom(r.ops) {
 		return outcome{err: store.ErrNoSpace}
 	}
 	result, err := c.core.Decide(r.ops)
 	return outcome{result, err}
+}
+
+func (c *committer) compact(before store.Revision) error {
+	if err := c.options.fail("compact"); err != nil {
+		return err
+	}
+	if err := c.core.Compact(before); err != nil {
+		return err
+	}
+	return c.options.fail("compacted")
 }
 
 // append writes what is pending in the core to the log.
@@ -205,52 +183,6 @@ func (c *committer) repair() error {
 	c.broken = nil
 	c.options.Logger.Info("store: the log can be written again")
 	return nil
-}
-
-// beginCheckpoint starts writing a checkpoint if it is time for one and none is being written.
-func (c *committer) beginCheckpoint() {
-	due := max(c.options.CheckpointBytes, c.checkpointSize)
-	if c.checkpointing != nil || c.broken != nil || c.logged < due && !c.saves(time.Now()) {
-		return
-	}
-	revision, entries := c.store.Entries()
-	at := checkpoint{index: c.journal.index, revision: revision}
-	c.logged = 0
-	done := make(chan checkpointed, 1)
-	c.checkpointing = done
-	go func() {
-		size, err := int64(0), c.options.fail("checkpoint")
-		if err == nil {
-			size, err = at.write(c.dir, entries, c.options.fail)
-		}
-		done <- checkpointed{at, size, err}
-	}()
-}
-
-// endCheckpoint deletes what the new checkpoint replaces.
-func (c *committer) endCheckpoint(done checkpointed) {
-	c.checkpointing = nil
-	err := done.err
-	if err == nil {
-		err = c.options.fail("checkpointed")
-	}
-	if err == nil {
-		old := c.checkpoint
-		c.checkpoint, c.checkpointSize = done.checkpoint, done.size
-		if err = c.options.fail("release"); err == nil && old.index > 0 {
-			err = os.Remove(filepath.Join(c.dir, old.name()))
-		}
-		if c.broken == nil && err == nil {
-			err = errors.Join(err, c.journal.release(done.checkpoint.index))
-		}
-	}
-	if err != nil {
-		// The log that there is still says everything; the next checkpoint is due as usual.
-		c.options.Logger.Error("store: writing a checkpoint", slog.Any("error", err))
-		return
-	}
-	c.options.Logger.Info("store: wrote a checkpoint",
-		slog.Int64("revision", int64(done.checkpoint.revision)), slog.Int64("bytes", done.size))
 }
 
 func (c *committer) close() error {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -24,107 +25,114 @@ import (
 const (
 	crashDir   = "SETPOINT_TEST_CRASH_DIR"
 	crashPoint = "SETPOINT_TEST_CRASH_POINT" // kills itself there, if not empty
+	crashAfter = "SETPOINT_TEST_CRASH_AFTER" // when it has come by the point so many times
 )
 
 const crashWriters = 8
 
+// crashOptions and segments of so many bytes have a process come by every point within a fraction of
+// a second, and its log never fit one file.
+var crashOptions = embedded.Options{CheckpointBytes: 64 << 10, HistoryBytes: 128 << 10}
+
+const crashSegmentBytes = 128 << 10
+
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(crashDir); dir != "" {
-		writeUntilKilled(dir, os.Getenv(crashPoint))
+		embedded.SetSegmentBytes(crashSegmentBytes)
+		after, _ := strconv.Atoi(os.Getenv(crashAfter)) // which crash has set
+		writeUntilKilled(dir, os.Getenv(crashPoint), int32(after))
 	}
 	os.Exit(m.Run())
 }
 
-// often are the points that every batch comes by.
-var often = map[string]bool{"append": true, "appended": true, "publish": true, "published": true}
-
-// writeUntilKilled has writers that each count up under two keys, which a commit changes together.
-func writeUntilKilled(dir, point string) {
+// writeUntilKilled has writers that each count up under two keys, which a commit changes together,
+// and one that compacts.
+func writeUntilKilled(dir, point string, after int32) {
 	var passed atomic.Int32
-	after := rand.Int32N(40)
-	s, err := embedded.OpenFailing(dir, embedded.Options{CheckpointBytes: 256 << 10}, func(p string) error {
-		if p == point && (!often[p] || passed.Add(1) > after) {
+	s, err := embedded.OpenFailing(dir, crashOptions, func(p string) error {
+		if p == point && passed.Add(1) > after {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
 		}
 		return nil
 	})
-	if err != nil {
-		fmt.Println("open:", err)
-		os.Exit(1)
-	}
-	var mu sync.Mutex
+	exitIf("open", err)
+	var out sync.Mutex
 	var group sync.WaitGroup
-	filler := bytes.Repeat([]byte("x"), 1024)
 	for w := range crashWriters {
 		group.Go(func() {
-			for {
-				n, ops := 1, pair(w, 1, filler)
-				snapshot, err := s.Snapshot(context.Background())
-				if err == nil {
-					if entry := snapshot.Get(ops[0].Key); entry != nil {
-						_, _ = fmt.Sscanf(string(entry.Value), "%d ", &n)
-						n++
-						ops = pair(w, n, filler)
-					}
-				}
-				r, err := s.Commit(context.Background(), ops...)
-				if err != nil {
-					fmt.Println("commit:", err)
-					os.Exit(1)
-				}
-				mu.Lock()
+			for n := 1 + countOf(s, w); ; n++ {
+				r, err := s.Commit(context.Background(), pair(w, n)...)
+				exitIf("commit", err)
+				out.Lock()
 				fmt.Printf("%d %d %d\n", w, n, max(r.Revision, s.Revision()))
-				mu.Unlock()
+				out.Unlock()
+				if w == 0 && n%16 == 0 {
+					exitIf("compact", s.Compact(context.Background(), r.Revision-crashWriters))
+				}
 			}
 		})
 	}
 	group.Wait()
 }
 
-func pair(w, n int, filler []byte) []store.Op {
-	value := fmt.Appendf(nil, "%d %s", n, filler)
+func exitIf(what string, err error) {
+	if err != nil {
+		fmt.Printf("%s: %v\n", what, err)
+		os.Exit(1)
+	}
+}
+
+var crashFiller = bytes.Repeat([]byte("x"), 1024)
+
+func pair(w, n int) []store.Op {
+	value := fmt.Appendf(nil, "%d %s", n, crashFiller)
 	return []store.Op{put(fmt.Sprintf("left/%d", w), value), put(fmt.Sprintf("right/%d", w), value)}
 }
 
-// TestKilledProcessLosesNothing kills a process that writes, again and again: at any time, and at
-// the points where something has happened by half. What it had acknowledged is there, what it had
-// not is there as a whole or not at all, and revisions go on above all that anybody saw (B013).
-func TestKilledProcessLosesNothing(t *testing.T) {
-	dir := t.TempDir()
-	points := append([]string{""}, embedded.Points...)
-	acked, seen := map[int]int{}, store.Revision(0)
+// countOf is how far a writer has come.
+func countOf(s *embedded.Store, w int) int {
+	snapshot, err := s.Snapshot(context.Background())
+	exitIf("snapshot", err)
+	entry := snapshot.Get(pair(w, 0)[0].Key)
+	if entry == nil {
+		return 0
+	}
+	return number(entry)
+}
+
+// number is what a value begins with; -1, which nobody writes, if it is something else.
+func number(e *store.Entry) (n int) {
+	if _, err := fmt.Sscanf(string(e.Value), "%d ", &n); err != nil {
+		return -1
+	}
+	return n
+}
+
+// TestB013_KilledProcessLosesNothing kills processes that write, again and again: at any time, and at
+// the points where something has happened by half. What was acknowledged is there, what was not is
+// there as a whole or not at all, the history has no gap, and revisions go on above all that anybody
+// saw.
+func TestB013_KilledProcessLosesNothing(t *testing.T) {
+	const lanes = 4 // waiting for the disk and for processes, most of the time
 	cycles := crashCycles(t)
-	for cycle := range cycles {
-		point := points[cycle%len(points)]
-		seen = max(seen, crash(t, dir, point, acked))
-		s := open(t, dir, embedded.Options{})
-		if s.Revision() < seen {
-			t.Fatalf("cycle %d, killed at %q: revision %d, and %d was acknowledged", cycle, point, s.Revision(), seen)
-		}
-		snapshot, err := s.Snapshot(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for w := range crashWriters {
-			left := counter(t, snapshot, fmt.Sprintf("left/%d", w))
-			right := counter(t, snapshot, fmt.Sprintf("right/%d", w))
-			if left != right || left < acked[w] {
-				t.Fatalf("cycle %d, killed at %q: writer %d is at %d and %d, and %d was acknowledged",
-					cycle, point, w, left, right, acked[w])
+	for lane := range lanes {
+		t.Run(fmt.Sprint(lane), func(t *testing.T) {
+			t.Parallel()
+			l := newCrashLane(t)
+			for cycle := lane; cycle < cycles; cycle += lanes {
+				l.cycle(t, cycle)
+				if t.Failed() {
+					t.Fatalf("cycle %d of seed %d; the directory is kept: %s", cycle, l.seed, l.dir)
+				}
 			}
-		}
-		if r := commit(t, s, put("after a crash", fmt.Append(nil, cycle))); r <= seen {
-			t.Fatalf("cycle %d, killed at %q: the first revision is %d, and a client had seen %d", cycle, point, r, seen)
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+			if err := os.RemoveAll(l.dir); err != nil {
+				t.Error(err)
+			}
+			t.Logf("revision %d after %d kills, %d of %d writers had answers", l.seen,
+				(cycles-lane+lanes-1)/lanes, len(l.acked), crashWriters)
+		})
 	}
-	if len(acked) < crashWriters {
-		t.Errorf("only %d writers ever had a commit acknowledged", len(acked))
-	}
-	t.Logf("revision %d after %d kills", seen, cycles)
 }
 
 // crashCycles is how often a process is killed: 200 times, or as often as SETPOINT_TORTURE says.
@@ -140,33 +148,100 @@ func crashCycles(t *testing.T) int {
 	return n
 }
 
-func counter(t *testing.T, s store.Snapshot, path string) (n int) {
-	t.Helper()
-	entry := s.Get(store.Key{Resource: "pods", Path: path})
-	if entry == nil {
-		return 0
-	}
-	if _, err := fmt.Sscanf(string(entry.Value), "%d ", &n); err != nil {
-		t.Fatalf("value of %s: %v", path, err)
-	}
-	return n
+// crashLane is a directory and what its processes have acknowledged so far.
+type crashLane struct {
+	dir   string
+	seed  uint64
+	rnd   *rand.Rand
+	acked map[int]int    // by writer
+	seen  store.Revision // the largest
 }
 
-// crash runs a process until it is dead, and returns the largest revision it acknowledged.
-func crash(t *testing.T, dir, point string, acked map[int]int) (seen store.Revision) {
+func newCrashLane(t *testing.T) *crashLane {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0])
-	cmd.Env = append(os.Environ(), crashDir+"="+dir, crashPoint+"="+point)
-	out, err := cmd.StdoutPipe()
+	dir, err := os.MkdirTemp("", "setpoint-crash-") // which outlives a test that fails
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	seed := rand.Uint64()
+	return &crashLane{dir: dir, seed: seed, rnd: rand.New(rand.NewPCG(seed, 0)), acked: map[int]int{}}
+}
+
+// cycle kills a process, and looks at what is there.
+func (l *crashLane) cycle(t *testing.T, cycle int) {
+	points := append([]string{""}, embedded.Points...)
+	point := points[l.rnd.IntN(len(points))]
+	l.crash(t, point)
+	s, err := embedded.Open(l.dir, crashOptions)
+	if err != nil {
+		t.Errorf("killed at %q: Open: %v", point, err)
+		return
+	}
+	defer s.Close()
+	if err := l.check(s); err != nil {
+		t.Errorf("killed at %q: %v", point, err)
+	}
+	r, err := s.Commit(t.Context(), put("after a crash", fmt.Appendf(nil, "%d ", cycle)))
+	if err != nil || r.Revision <= l.seen {
+		t.Errorf("killed at %q: the first revision is %d, %v, and a client had seen %d", point, r.Revision, err, l.seen)
+	}
+}
+
+// check compares a store with what was acknowledged.
+func (l *crashLane) check(s *embedded.Store) error {
+	if s.Revision() < l.seen {
+		return fmt.Errorf("revision %d, and %d was acknowledged", s.Revision(), l.seen)
+	}
+	begin, err := s.SnapshotAt(context.Background(), s.Compacted())
+	if err != nil {
+		return err
+	}
+	known := map[string]int{}
+	entries, _ := begin.List("pods", store.ListOptions{})
+	for _, e := range entries {
+		known[e.Key.Path] = number(e)
+	}
+	w, err := s.Watch("pods", "", s.Compacted())
+	for more := true; more && err == nil; {
+		var events []*store.Event
+		events, err = w.TryNext()
+		for _, ev := range events {
+			path, n := ev.Entry.Key.Path, number(ev.Entry)
+			if n != known[path]+1 && path != "after a crash" {
+				return fmt.Errorf("in the history %d of %s comes after %d", n, path, known[path])
+			}
+			known[path] = n
+		}
+		more = len(events) > 0
+	}
+	for n := range crashWriters {
+		left, right, now := known[fmt.Sprintf("left/%d", n)], known[fmt.Sprintf("right/%d", n)], countOf(s, n)
+		if left != right || left != now || left < l.acked[n] {
+			return fmt.Errorf("writer %d is at %d and %d by its history, at %d, and %d was acknowledged",
+				n, left, right, now, l.acked[n])
+		}
+	}
+	return err
+}
+
+// crash runs a process until it is dead, and notes what it acknowledged.
+func (l *crashLane) crash(t *testing.T, point string) {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // that a machine is slow is no failure
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0])
+	after := l.rnd.IntN(3)
+	if !strings.HasPrefix(point, "checkpoint") {
+		after = l.rnd.IntN(20)
+	}
+	cmd.Env = append(os.Environ(), crashDir+"="+l.dir, crashPoint+"="+point, crashAfter+"="+strconv.Itoa(after))
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	lines, kill := 0, rand.IntN(100)
+	lines, kill := 0, l.rnd.IntN(100)
 	for scanner := bufio.NewScanner(out); scanner.Scan(); lines++ {
 		var w, n int
 		var r store.Revision
@@ -174,7 +249,7 @@ func crash(t *testing.T, dir, point string, acked map[int]int) (seen store.Revis
 			t.Errorf("the process says: %s", scanner.Text())
 			continue
 		}
-		acked[w], seen = max(acked[w], n), max(seen, r)
+		l.acked[w], l.seen = max(l.acked[w], n), max(l.seen, r)
 		if point == "" && lines == kill {
 			if err := cmd.Process.Kill(); err != nil {
 				t.Error(err)
@@ -183,7 +258,6 @@ func crash(t *testing.T, dir, point string, acked map[int]int) (seen store.Revis
 	}
 	_ = cmd.Wait() // it was killed
 	if ctx.Err() != nil {
-		t.Fatalf("the process did not get to %q within a minute", point)
+		t.Fatalf("the process did not get to %q within minutes", point)
 	}
-	return seen
 }

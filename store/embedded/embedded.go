@@ -6,14 +6,14 @@
 // acknowledges them together. So the more writers there are, the fewer syncs each costs. A batch
 // that cannot be written is taken back: nobody has seen it.
 //
-// When the log has grown enough the state is written to a checkpoint, beside the commits, and the
-// log before it is deleted. A restart reads the checkpoint and what the log has after it; that is
-// also the history that can be watched then.
+// When the log has grown enough the state is written to a checkpoint, beside the commits. A restart
+// reads a checkpoint from before the history begins and all that the log has after it, so history
+// survives it. What is older is deleted: the log, and checkpoints that have a later one there.
 //
 // A directory holds:
 //
 //	lock            held while a process uses the directory
-//	checkpoint-N    the state after entry N of the log
+//	checkpoint-N    the state after entry N of the log; several while the history is longer than one
 //	wal/            the log, in segments of 16 MB
 //	reserve         32 MB that are given up when the disk is full, so that deletions can be written
 package embedded
@@ -37,13 +37,13 @@ import (
 // Options tune a store. The zero Options are good ones.
 type Options struct {
 	// HistoryAge and HistoryBytes bound how much of the past can be read and watched, by its age
-	// and by the memory it keeps alive: ten minutes and 128 MB unless set. After a restart it
-	// begins at the last checkpoint.
+	// and by the memory it keeps alive: ten minutes and 128 MB unless set. It survives a restart,
+	// which reads it from the log; when the disk is full it is given up first.
 	HistoryAge   time.Duration
 	HistoryBytes int64
-	// CheckpointBytes is how large the log grows before it is replaced by a checkpoint: 64 MB
-	// unless set, which a restart replays in a few tenths of a second. A state that is larger lets
-	// the log become as large as itself, so that no byte is written more than three times.
+	// CheckpointBytes is how large the log grows between two checkpoints: 64 MB unless set, which a
+	// restart replays in a few tenths of a second. A state that is larger lets the log become as
+	// large as itself, so that no byte is written more than three times.
 	CheckpointBytes int64
 	// Logger is told what the store does by itself; nothing is logged unless it is set.
 	Logger *slog.Logger
@@ -54,11 +54,12 @@ type Options struct {
 }
 
 // points are where a test can make something go wrong, or kill the process: before and after a batch
-// is appended and synced; before and after what is durable becomes visible, and before it is
-// acknowledged; before a checkpoint is written, before it gets its name, when it has it, and before
-// what it replaces is deleted.
-var points = []string{"append", "appended", "publish", "published",
-	"checkpoint", "name", "checkpointed", "release"}
+// is appended and synced, which is one step; before and after what is durable becomes visible, which
+// is before it is acknowledged; before and after a compaction; before a checkpoint is written, before
+// it gets its name, and when it has it; before and between the deletions of checkpoints and log that
+// are no longer needed, and after them.
+var points = []string{"append", "appended", "publish", "published", "compact", "compacted",
+	"checkpoint", "name", "checkpointed", "release", "dropped", "released"}
 
 const (
 	defaultCheckpointBytes = 64 << 20
@@ -70,6 +71,9 @@ const (
 	// retryAfter is how long commits fail at once after the log has failed, before it is tried
 	// again: it takes a few milliseconds to try.
 	retryAfter = 250 * time.Millisecond
+	// lockPatience is how long Open waits for a process that is ending to let go of the directory:
+	// the system needs a second to take a process with gigabytes of memory apart.
+	lockPatience = 3 * time.Second
 )
 
 // Store is a store.Store on disk.
@@ -91,7 +95,8 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// LockedError says that another store has the directory open.
+// LockedError says that another store has the directory open, and that it still had it after Open
+// had waited a few seconds.
 type LockedError = dirlock.HeldError
 
 // Open opens the store in a directory, which is made if it does not exist.
@@ -109,7 +114,7 @@ func Open(dir string, options Options) (*Store, error) {
 	if err := makeDir(dir); err != nil {
 		return nil, err
 	}
-	lock, err := dirlock.Lock(dir)
+	lock, err := dirlock.LockWithin(dir, lockPatience)
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
@@ -139,40 +144,6 @@ func makeDir(dir string) error {
 		return fmt.Errorf("store: making the directory: %w", err)
 	}
 	return syncDir(filepath.Dir(dir))
-}
-
-// load reads a directory into a committer.
-func load(dir string, options Options) (*committer, error) {
-	at, err := newestCheckpoint(dir)
-	if err != nil {
-		return nil, fmt.Errorf("store: reading the directory: %w", err)
-	}
-	c := &committer{options: options, dir: dir, checkpoint: at, reserve: newReserve(dir)}
-	historyOptions := core.Options{HistoryAge: options.HistoryAge, HistoryBytes: options.HistoryBytes}
-	if at.index == 0 {
-		c.core = core.New(historyOptions, 0)
-	} else {
-		var entries []*store.Entry
-		c.checkpointSize, err = at.read(dir, func(e *store.Entry) { entries = append(entries, e) })
-		if err != nil {
-			return nil, err
-		}
-		c.core = core.New(historyOptions, at.revision)
-		for _, e := range entries {
-			c.core.Load(e)
-		}
-		c.core.Publish(time.Time{})
-	}
-	c.journal, err = openJournal(filepath.Join(dir, "wal"), at.index, c.replay)
-	if err != nil {
-		return nil, err
-	}
-	c.journal.fail = options.fail
-	if err := c.reserve.hold(); err != nil {
-		return nil, errors.Join(err, c.journal.close())
-	}
-	c.core.Publish(c.replayed)
-	return c, nil
 }
 
 // request is a commit that waits for its turn, or a compaction.

@@ -3,6 +3,8 @@ package embedded
 import (
 	"time"
 
+	"go.etcd.io/etcd/server/v3/storage/wal"
+
 	"github.com/setpoint-dev/setpoint/store/internal/core"
 )
 
@@ -13,6 +15,12 @@ func OpenFailing(dir string, options Options, fail func(point string) error) (*S
 }
 
 const SegmentBytes = segmentBytes
+
+// SetSegmentBytes makes the segments of all logs of the process so large from now on.
+func SetSegmentBytes(n int64) {
+	setSegmentBytes()
+	wal.SegmentSizeBytes = n
+}
 
 // Points are where a store can be made to fail.
 var Points = points

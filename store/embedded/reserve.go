@@ -71,6 +71,7 @@ func (c *committer) makeRoom(err error) bool {
 	}
 	c.reserve.triedAt, c.brokenAt = time.Now(), time.Time{}
 	c.options.Logger.Error("store: the disk is full; only what makes room is written from now on")
+	c.giveUpHistory()
 	return true
 }
 

@@ -24,7 +24,7 @@ const RestoredAfter store.Revision = 1_000_000_000
 // it is whole and in which every byte is covered by a checksum. Any engine's state can be saved, and
 // is restored as an embedded store.
 func Save(w io.Writer, revision store.Revision, entries iter.Seq[*store.Entry]) error {
-	_, err := checkpoint{revision: revision}.writeTo(w, entries)
+	_, err := (&checkpoint{revision: revision}).writeTo(w, entries)
 	return err
 }
 
@@ -32,7 +32,7 @@ func Save(w io.Writer, revision store.Revision, entries iter.Seq[*store.Entry]) 
 // Possible errors: *CorruptError, which has the name.
 func Verify(name string, r io.Reader) (revision store.Revision, objects int, err error) {
 	var c checkpoint
-	_, err = c.readFrom(name, r, func(*store.Entry) { objects++ })
+	err = c.readFrom(name, r, func(*store.Entry) { objects++ })
 	return c.revision, objects, err
 }
 
@@ -42,13 +42,13 @@ func Verify(name string, r io.Reader) (revision store.Revision, objects int, err
 func Restore(dir, name string, r io.Reader) (store.Revision, error) {
 	var c checkpoint
 	var entries []*store.Entry
-	if _, err := c.readFrom(name, r, func(e *store.Entry) { entries = append(entries, e) }); err != nil {
+	if err := c.readFrom(name, r, func(e *store.Entry) { entries = append(entries, e) }); err != nil {
 		return 0, err
 	}
 	if err := makeDir(dir); err != nil {
 		return 0, err
 	}
-	lock, err := dirlock.Lock(dir)
+	lock, err := dirlock.LockWithin(dir, lockPatience)
 	if err != nil {
 		return 0, fmt.Errorf("store: %w", err)
 	}
@@ -60,7 +60,7 @@ func Restore(dir, name string, r io.Reader) (store.Revision, error) {
 	}
 	c.index, c.revision = 1, c.revision+RestoredAfter
 	never := func(string) error { return nil }
-	if _, err := c.write(dir, slices.Values(entries), never); err != nil {
+	if err := c.write(dir, slices.Values(entries), never); err != nil {
 		return 0, errors.Join(err, os.Remove(filepath.Join(dir, c.name())))
 	}
 	return c.revision, beginLog(filepath.Join(dir, "wal"), never)

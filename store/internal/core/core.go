@@ -38,8 +38,9 @@ type Core struct {
 	trees    []btree.Tree[*store.Entry] // by resource.id
 
 	// Decided and not yet published.
-	pending []decided
-	touched []bool // by resource.id
+	pending      []decided
+	pendingBytes int64  // as cost counts them
+	touched      []bool // by resource.id
 
 	marks []mark
 	bytes int64 // all that was ever published, as cost counts it
@@ -164,6 +165,7 @@ func (c *Core) record(e *store.Event) {
 	}
 	c.touched[res.id] = true
 	c.pending = append(c.pending, decided{res, e})
+	c.pendingBytes += cost(e)
 }
 
 // Pending goes through what was decided and not yet published, in order.
@@ -207,10 +209,9 @@ func (c *Core) Load(entry *store.Entry) {
 func (c *Core) Publish(now time.Time) {
 	for _, d := range c.pending {
 		d.resource.append(d.event)
-		c.bytes += cost(d.event)
 	}
-	clear(c.pending)
-	c.pending = c.pending[:0]
+	c.bytes += c.pendingBytes
+	c.dropPending()
 	c.publishState()
 	c.mark(now)
 	c.bound(now)
@@ -244,8 +245,12 @@ func (c *Core) Rollback() {
 		}
 		c.touched[i] = false
 	}
+	c.dropPending()
+}
+
+func (c *Core) dropPending() {
 	clear(c.pending)
-	c.pending = c.pending[:0]
+	c.pending, c.pendingBytes = c.pending[:0], 0
 }
 
 // Compact forgets the history before a published revision. Possible errors: store.ErrFuture.

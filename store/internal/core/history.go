@@ -45,14 +45,21 @@ func cost(e *store.Event) int64 {
 }
 
 func (c *Core) mark(now time.Time) {
-	if n := len(c.marks); n > 0 {
-		last := c.marks[n-1]
-		if now.Sub(last.at) < c.options.HistoryAge/marksMax &&
-			c.bytes-last.bytes < c.options.HistoryBytes/marksMax {
-			return
-		}
+	if c.Due(now) {
+		c.marks = append(c.marks, mark{now, c.revision, c.bytes})
 	}
-	c.marks = append(c.marks, mark{now, c.revision, c.bytes})
+}
+
+// Due says whether it is time for a Publish, if history is to be bounded no more coarsely than it
+// can be. Who replays a log need not publish more often.
+func (c *Core) Due(now time.Time) bool {
+	n := len(c.marks)
+	if n == 0 {
+		return true
+	}
+	last := c.marks[n-1]
+	return now.Sub(last.at) >= c.options.HistoryAge/marksMax ||
+		c.bytes+c.pendingBytes-last.bytes >= c.options.HistoryBytes/marksMax
 }
 
 // bound compacts to the newest mark that is too old, or before which there is too much.
