@@ -32,7 +32,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/setpoint-dev/setpoint/apiserver"
-	"github.com/setpoint-dev/setpoint/apiserver/authn"
 	"github.com/setpoint-dev/setpoint/apiserver/pki"
 	"github.com/setpoint-dev/setpoint/controller"
 	"github.com/setpoint-dev/setpoint/kinds"
@@ -317,60 +316,3 @@ func (c *ControlPlane) Stop() error {
 }
 
 // The identities of those who are part of the control plane.
-var (
-	adminUser       = &authn.User{Name: "admin", Groups: []string{"system:masters"}}
-	controllersUser = &authn.User{Name: "system:setpoint-controllers", Groups: []string{"system:masters"}}
-)
-
-// RESTConfig returns the configuration of an in-process client that is an administrator. It works
-// between Start and Stop.
-func (c *ControlPlane) RESTConfig() *rest.Config { return c.configOf(adminUser) }
-
-func (c *ControlPlane) configOf(user *authn.User) *rest.Config {
-	return &rest.Config{
-		Host:      "http://setpoint.in-process",
-		Transport: c.server.Transport(user),
-		QPS:       -1, // the server bounds what is asked of it
-	}
-}
-
-// Address returns where the server listens, "127.0.0.1:6443", or "" without a port.
-func (c *ControlPlane) Address() string {
-	if c.listener == nil {
-		return ""
-	}
-	return c.listener.Addr().String()
-}
-
-// Kubeconfig returns a kubeconfig with a client certificate of an administrator.
-func (c *ControlPlane) Kubeconfig() ([]byte, error) {
-	if c.listener == nil {
-		return nil, errors.New("a control plane without a port has no kubeconfig")
-	}
-	cert, key, err := c.authority.Client("admin", adminUser.Name, adminUser.Groups...)
-	if err != nil {
-		return nil, err
-	}
-	return pki.Access{
-		Server: "https://" + c.reachable(), Authority: c.authority.PEM(),
-		Certificate: cert, Key: key, User: adminUser.Name,
-	}.Kubeconfig()
-}
-
-// reachable is the address by which clients on this machine reach the server: a server that listens
-// on all addresses has none of its own.
-func (c *ControlPlane) reachable() string {
-	host, port, _ := net.SplitHostPort(c.Address())
-	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-		host = "127.0.0.1"
-	}
-	return net.JoinHostPort(host, port)
-}
-
-func (c *ControlPlane) hosts() []string {
-	hosts := append([]string{"localhost", "127.0.0.1", "::1"}, c.opts.Hosts...)
-	if host, _, err := net.SplitHostPort(c.Address()); err == nil {
-		hosts = append(hosts, host)
-	}
-	return append(hosts, "kubernetes", "kubernetes.default", "kubernetes.default.svc")
-}

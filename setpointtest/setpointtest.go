@@ -34,6 +34,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/setpoint-dev/setpoint"
 	"github.com/setpoint-dev/setpoint/kinds"
@@ -61,6 +62,7 @@ type Option func(*settings)
 type settings struct {
 	options setpoint.Options
 	nodes   int
+	crds    []string
 	scheme  *runtime.Scheme
 	faults  *Faults
 
@@ -80,6 +82,12 @@ func Nodes(n int) Option { return func(s *settings) { s.nodes = n } }
 // Kinds are served beside the built-in ones.
 func Kinds(own ...*kinds.Kind) Option {
 	return func(s *settings) { s.options.Kinds = append(s.options.Kinds, own...) }
+}
+
+// CRDs installs the CustomResourceDefinitions of files and folders before Start returns. That a path
+// is not there fails the test.
+func CRDs(paths ...string) Option {
+	return func(s *settings) { s.crds = append(s.crds, paths...) }
 }
 
 // Scheme says which Go types Client knows, instead of client-go's.
@@ -135,6 +143,9 @@ func Start(t testing.TB, opts ...Option) *ControlPlane {
 	if err := cp.Start(ctx); err != nil {
 		t.Fatalf("setpointtest: %v", err)
 	}
+	if err := s.installCRDs(cp.RESTConfig()); err != nil {
+		t.Fatalf("setpointtest: %v", err)
+	}
 	if s.nodes > 0 {
 		nodes = s.runNodes(ctx, cp, t.TempDir())
 	}
@@ -147,6 +158,16 @@ func Start(t testing.TB, opts ...Option) *ControlPlane {
 		config.Wrap(s.faults.Transport)
 	}
 	return &ControlPlane{Config: config, Client: own, ControlPlane: cp, t: t, patience: s.patience}
+}
+
+func (s *settings) installCRDs(config *rest.Config) error {
+	if len(s.crds) == 0 {
+		return nil
+	}
+	_, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{
+		Paths: s.crds, ErrorIfPathMissing: true, Scheme: s.scheme,
+	})
+	return err
 }
 
 // runNodes runs the nodes until the function it returns is called, which waits for them to end and

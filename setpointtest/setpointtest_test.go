@@ -180,6 +180,21 @@ func TestAwaitGivesUp(t *testing.T) {
 	})
 }
 
+// TestDefinitionsAreServed has a test bring kinds as their definitions.
+func TestDefinitionsAreServed(t *testing.T) {
+	cp := setpointtest.Start(t, setpointtest.Controllers("none"), setpointtest.CRDs("testdata/crds"))
+	valve := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "plant.example.dev/v1", "kind": "Valve",
+		"metadata": map[string]any{"namespace": "default", "name": "main"},
+		"spec":     map[string]any{"percentOpen": int64(40)},
+	}}
+	create(t, cp.Client, valve)
+	cp.Await(valve, "it is open by 40", func() bool {
+		percent, _, _ := unstructured.NestedInt64(valve.Object, "spec", "percentOpen")
+		return percent == 40
+	})
+}
+
 // TestPort lets clients in from outside.
 func TestPort(t *testing.T) {
 	t.Parallel()

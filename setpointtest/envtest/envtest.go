@@ -3,7 +3,10 @@
 //
 //	import "github.com/setpoint-dev/setpoint/setpointtest/envtest"
 //
-//	testEnv = &envtest.Environment{}
+//	testEnv = &envtest.Environment{
+//		CRDDirectoryPaths:     []string{filepath.Join("..", "..", "config", "crd", "bases")},
+//		ErrorIfCRDPathMissing: true,
+//	}
 //	cfg, err := testEnv.Start()
 //	…
 //	err = testEnv.Stop()
@@ -11,19 +14,44 @@
 // As there, no controllers run unless they are asked for: suites that set the status of Deployments
 // by hand would meet a controller that knows better. New tests are better served by package
 // setpointtest, which this one is beside.
+//
+// What a suite could say about etcd and kube-apiserver as programs (ControlPlane, flags, where their
+// output goes) has nothing to mean here and is missing, so that a suite which depends on it does not
+// compile. Admission webhooks are not called, and WebhookInstallOptions is missing likewise.
 package envtest
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"os"
+	"time"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	clientconfig "sigs.k8s.io/controller-runtime/pkg/client/config"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/setpoint-dev/setpoint"
 	"github.com/setpoint-dev/setpoint/kinds"
+)
+
+// What is controller-runtime's own, under the names that suites use.
+type (
+	// CRDInstallOptions say which CustomResourceDefinitions to install, and how long to wait for them.
+	CRDInstallOptions = envtest.CRDInstallOptions
+	// User is a name and groups.
+	User = envtest.User
+)
+
+// InstallCRDs, UninstallCRDs, ReadCRDFiles, CreateCRDs and WaitForCRDs are controller-runtime's.
+var (
+	InstallCRDs   = envtest.InstallCRDs
+	UninstallCRDs = envtest.UninstallCRDs
+	ReadCRDFiles  = envtest.ReadCRDFiles
+	CreateCRDs    = envtest.CreateCRDs
+	WaitForCRDs   = envtest.WaitForCRDs
 )
 
 // Environment is a control plane for a test suite. Its methods are not for concurrent use.
@@ -33,6 +61,18 @@ type Environment struct {
 	// KubeConfig is a kubeconfig of an administrator, set by Start if there is a port.
 	KubeConfig []byte
 
+	// CRDInstallOptions, CRDs, CRDDirectoryPaths, ErrorIfCRDPathMissing and Scheme say what Start
+	// installs, as they do for controller-runtime: those given outside the options are added to them.
+	CRDInstallOptions     CRDInstallOptions
+	CRDs                  []*apiextensionsv1.CustomResourceDefinition
+	CRDDirectoryPaths     []string
+	ErrorIfCRDPathMissing bool
+	Scheme                *runtime.Scheme
+
+	// UseExistingCluster has Start take the cluster that KUBECONFIG names, and start nothing. Nil is
+	// what the variable USE_EXISTING_CLUSTER says, and false without it.
+	UseExistingCluster *bool
+
 	// Controllers names the built-in controllers to run, as setpoint.Options does. Empty runs none.
 	Controllers []string
 	// Kinds are served beside the built-in ones.
@@ -41,27 +81,36 @@ type Environment struct {
 	// calls the server in the process.
 	Listen string
 
-	// CRDDirectoryPaths and ErrorIfCRDPathMissing are there so that suites compile.
-	// CustomResourceDefinitions are not served, and Start says so; see Kinds.
-	CRDDirectoryPaths     []string
-	ErrorIfCRDPathMissing bool
-	// Scheme, BinaryAssetsDirectory and DownloadBinaryAssets are there so that suites compile, and
-	// have nothing to choose here.
-	Scheme                *runtime.Scheme
-	BinaryAssetsDirectory string
-	DownloadBinaryAssets  bool
+	// These are there so that suites compile: there is nothing to find, to download or to wait for.
+	BinaryAssetsDirectory       string
+	DownloadBinaryAssets        bool
+	DownloadBinaryAssetsVersion string
+	ControlPlaneStartTimeout    time.Duration
+	ControlPlaneStopTimeout     time.Duration
 
 	running *setpoint.ControlPlane
 }
 
-// Start starts the control plane and returns an administrator's configuration. It runs until Stop.
+// Start starts the control plane, installs the definitions and returns an administrator's
+// configuration. It runs until Stop.
 func (e *Environment) Start() (*rest.Config, error) {
 	if e.running != nil {
 		return nil, errors.New("envtest: Start was called twice")
 	}
-	if len(e.CRDDirectoryPaths) > 0 {
-		return nil, fmt.Errorf("envtest: CRDDirectoryPaths names %s: CustomResourceDefinitions are not served; "+
-			"give the kinds in Kinds", strings.Join(e.CRDDirectoryPaths, ", "))
+	err := e.start()
+	if err == nil {
+		err = e.install()
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("envtest: %w", err), e.Stop())
+	}
+	return e.Config, nil
+}
+
+func (e *Environment) start() (err error) {
+	if e.existing() {
+		e.Config, err = clientconfig.GetConfig()
+		return err
 	}
 	controllers := e.Controllers
 	if len(controllers) == 0 {
@@ -69,25 +118,75 @@ func (e *Environment) Start() (*rest.Config, error) {
 	}
 	cp, err := setpoint.New(setpoint.Options{Controllers: controllers, Kinds: e.Kinds, Listen: e.Listen})
 	if err != nil {
-		return nil, fmt.Errorf("envtest: %w", err)
-	}
-	if err = cp.Start(context.Background()); err == nil && e.Listen != "" {
-		e.KubeConfig, err = cp.Kubeconfig()
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("envtest: %w", err), cp.Stop())
+		return err
 	}
 	e.running, e.Config = cp, cp.RESTConfig()
-	return e.Config, nil
+	if err := cp.Start(context.Background()); err != nil || e.Listen == "" {
+		return err
+	}
+	e.KubeConfig, err = cp.Kubeconfig()
+	return err
 }
 
-// Stop ends the control plane and returns when nothing of it runs any more. To stop what does not
-// run is no error.
-func (e *Environment) Stop() error {
-	if e.running == nil {
-		return nil
+func (e *Environment) existing() bool {
+	if e.UseExistingCluster != nil {
+		return *e.UseExistingCluster
 	}
-	cp := e.running
-	e.running = nil
-	return cp.Stop()
+	return os.Getenv("USE_EXISTING_CLUSTER") == "true"
+}
+
+// install puts what the fields say into CRDInstallOptions, and installs it.
+func (e *Environment) install() error {
+	o := &e.CRDInstallOptions
+	o.CRDs = append(o.CRDs, e.CRDs...)
+	o.Paths = append(o.Paths, e.CRDDirectoryPaths...)
+	o.ErrorIfPathMissing = o.ErrorIfPathMissing || e.ErrorIfCRDPathMissing
+	if o.Scheme == nil {
+		o.Scheme = e.Scheme
+	}
+	installed, err := InstallCRDs(e.Config, *o)
+	e.CRDs = installed
+	return err
+}
+
+// Stop ends the control plane and returns when nothing of it runs any more. Of a cluster that was
+// there before, it removes the definitions if CRDInstallOptions say so. To stop what does not run is
+// no error.
+func (e *Environment) Stop() error {
+	if cp := e.running; cp != nil {
+		e.running = nil
+		return cp.Stop()
+	}
+	if e.existing() && e.Config != nil && e.CRDInstallOptions.CleanUpAfterUse {
+		return UninstallCRDs(e.Config, e.CRDInstallOptions)
+	}
+	return nil
+}
+
+// AuthenticatedUser is a user that the control plane lets in.
+type AuthenticatedUser struct {
+	config     *rest.Config
+	kubeconfig func() ([]byte, error)
+}
+
+// Config is the user's own.
+func (u *AuthenticatedUser) Config() *rest.Config { return rest.CopyConfig(u.config) }
+
+// KubeConfig is the user's own, with a client certificate. It needs a port.
+func (u *AuthenticatedUser) KubeConfig() ([]byte, error) { return u.kubeconfig() }
+
+// AddUser lets a user in. Settings of baseConfig that are not about who asks and where are kept; nil
+// has none.
+func (e *Environment) AddUser(user User, baseConfig *rest.Config) (*AuthenticatedUser, error) {
+	if e.running == nil {
+		return nil, errors.New("envtest: AddUser was called before Start, or of a cluster that was there before")
+	}
+	cp, config := e.running, e.running.RESTConfigOf(user.Name, user.Groups...)
+	if baseConfig != nil {
+		own := config
+		config = rest.CopyConfig(baseConfig)
+		config.Host, config.Transport = own.Host, own.Transport
+		config.TLSClientConfig = rest.TLSClientConfig{}
+	}
+	return &AuthenticatedUser{config, func() ([]byte, error) { return cp.KubeconfigOf(user.Name, user.Groups...) }}, nil
 }

@@ -2,12 +2,21 @@ package envtest_test
 
 import (
 	"context"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -71,14 +80,7 @@ func TestAsInASuite(t *testing.T) {
 // TestControllersRunIfAskedFor has a suite take a built-in one.
 func TestControllersRunIfAskedFor(t *testing.T) {
 	testEnv := &envtest.Environment{Controllers: []string{"deployment"}, Listen: "127.0.0.1:0"}
-	if _, err := testEnv.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := testEnv.Stop(); err != nil {
-			t.Errorf("stop: %v", err)
-		}
-	})
+	start(t, testEnv)
 	cfg, err := clientcmd.RESTConfigFromKubeConfig(testEnv.KubeConfig)
 	if err != nil {
 		t.Fatal(err)
@@ -111,13 +113,127 @@ func TestControllersRunIfAskedFor(t *testing.T) {
 	}
 }
 
-// TestMistakesAreNamed has Start say what it cannot do.
+// TestDefinitionsAreInstalled has a suite name a folder of CustomResourceDefinitions, and declare one
+// in Go.
+func TestDefinitionsAreInstalled(t *testing.T) {
+	testEnv := &envtest.Environment{
+		CRDDirectoryPaths:     []string{filepath.Join("..", "testdata", "crds")},
+		ErrorIfCRDPathMissing: true,
+		CRDs:                  []*apiextensionsv1.CustomResourceDefinition{definition("gauges", "Gauge")},
+	}
+	cfg := start(t, testEnv)
+	c, err := client.New(cfg, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"Valve", "Gauge"} {
+		if err := c.Create(t.Context(), object(kind, "main", 40)); err != nil {
+			t.Errorf("create: %v", err)
+		}
+	}
+	if err := c.Create(t.Context(), object("Valve", "other", 140)); !apierrors.IsInvalid(err) {
+		t.Errorf("a valve that is open by 140%%: %v, want that it is invalid", err)
+	}
+	var names []string
+	for _, crd := range testEnv.CRDs {
+		names = append(names, crd.Name)
+	}
+	slices.Sort(names)
+	if diff := cmp.Diff([]string{"gauges.plant.example.dev", "valves.plant.example.dev"}, names); diff != "" {
+		t.Errorf("definitions in CRDs (-want +got):\n%s", diff)
+	}
+}
+
+// TestUsers has somebody else ask, in the process and over a port.
+func TestUsers(t *testing.T) {
+	testEnv := &envtest.Environment{Listen: "127.0.0.1:0"}
+	start(t, testEnv)
+	user := envtest.User{Name: "../mallory", Groups: []string{"system:masters", "auditors"}}
+	added, err := testEnv.AddUser(user, &rest.Config{UserAgent: "suite", QPS: 7, Burst: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := added.Config(); got.UserAgent != "suite" || got.QPS != 7 {
+		t.Errorf("settings of the base are lost: %q, %v", got.UserAgent, got.QPS)
+	}
+	kubeconfig, err := added.KubeConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	remote, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for where, config := range map[string]*rest.Config{"in process": added.Config(), "by port": remote} {
+		review, err := kubernetes.NewForConfigOrDie(config).AuthenticationV1().SelfSubjectReviews().
+			Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		if err != nil {
+			t.Errorf("%s: %v", where, err)
+			continue
+		}
+		got := review.Status.UserInfo
+		if got.Username != user.Name || !slices.Contains(got.Groups, "auditors") {
+			t.Errorf("%s: asked as %s of %v, want %s of %v", where, got.Username, got.Groups, user.Name, user.Groups)
+		}
+	}
+}
+
+// TestMistakesAreNamed has Start say what it cannot do, and leave nothing running.
 func TestMistakesAreNamed(t *testing.T) {
-	_, err := (&envtest.Environment{CRDDirectoryPaths: []string{"config/crd/bases"}}).Start()
-	if err == nil || !strings.Contains(err.Error(), "config/crd/bases: CustomResourceDefinitions are not served") {
-		t.Errorf("with a folder of definitions: %v", err)
+	if _, err := (&envtest.Environment{}).AddUser(envtest.User{Name: "early"}, nil); err == nil {
+		t.Error("a user was added to what does not run")
 	}
-	if _, err := (&envtest.Environment{Controllers: []string{"nosuch"}}).Start(); err == nil {
-		t.Error("a controller that does not exist was started")
+	for name, testEnv := range map[string]*envtest.Environment{
+		"no/such/folder": {CRDDirectoryPaths: []string{"no/such/folder"}, ErrorIfCRDPathMissing: true},
+		"nosuch":         {Controllers: []string{"nosuch"}},
+	} {
+		_, err := testEnv.Start()
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if testEnv.Stop() != nil {
+			t.Errorf("%s: cannot be stopped", name)
+		}
 	}
+}
+
+func start(t *testing.T, testEnv *envtest.Environment) *rest.Config {
+	t.Helper()
+	cfg, err := testEnv.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := testEnv.Stop(); err != nil {
+			t.Errorf("stop: %v", err)
+		}
+	})
+	return cfg
+}
+
+func definition(plural, kind string) *apiextensionsv1.CustomResourceDefinition {
+	return &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: plural + ".plant.example.dev"},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: "plant.example.dev", Scope: apiextensionsv1.NamespaceScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Kind: kind},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+				Name: "v1", Served: true, Storage: true,
+				Schema: &apiextensionsv1.CustomResourceValidation{
+					OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+						Type: "object", XPreserveUnknownFields: new(true),
+					},
+				},
+			}},
+		},
+	}
+}
+
+func object(kind, name string, percent int64) *unstructured.Unstructured {
+	obj := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"percentOpen": percent}}}
+	obj.SetAPIVersion("plant.example.dev/v1")
+	obj.SetKind(kind)
+	obj.SetNamespace("default")
+	obj.SetName(name)
+	return obj
 }
