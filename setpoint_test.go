@@ -27,7 +27,7 @@ import (
 // start runs a control plane in memory, with a node whose pods are simulated.
 func start(t *testing.T, opts setpoint.Options) (*setpoint.ControlPlane, client.Client) {
 	t.Helper()
-	opts.Node = &setpoint.NodeOptions{Name: "n1", Runtime: simulated.New(nil), NoProxy: true}
+	opts.Node = &setpoint.NodeOptions{Name: "n1", Runtime: simulated.New(nil, simulated.Handlers{}), NoProxy: true}
 	cp, err := setpoint.New(opts)
 	if err != nil {
 		t.Fatal(err)
@@ -304,7 +304,7 @@ func TestOneNodeStateServesOne(t *testing.T) {
 	}
 	defer held.Close()
 	err = setpoint.RunNode(t.Context(), cp.RESTConfig(), setpoint.NodeOptions{
-		Name: "n1", StateDir: dir, Runtime: simulated.New(nil), NoProxy: true,
+		Name: "n1", StateDir: dir, Runtime: simulated.New(nil, simulated.Handlers{}), NoProxy: true,
 	})
 	if err == nil || !strings.Contains(err.Error(), "in use by process") {
 		t.Errorf("a second node on one folder: %v, want an error that it is in use", err)

@@ -1,10 +1,12 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -109,9 +111,7 @@ func (w *worker) config(ctx context.Context, of subject) (ContainerConfig, error
 	}
 	config := ContainerConfig{
 		ID: of.id, Image: c.Image, Env: env.list(), Mounts: mounts, WorkingDir: c.WorkingDir,
-		MemoryMax:   c.Resources.Limits.Memory().Value(),
-		CPUMilli:    c.Resources.Requests.Cpu().MilliValue(),
-		CPUMilliMax: c.Resources.Limits.Cpu().MilliValue(),
+		Resources: resourcesOf(c), Stdin: c.Stdin, StdinOnce: c.StdinOnce, TTY: c.TTY,
 	}
 	// Arguments alone go to the image's program, which only some runtimes have.
 	if len(c.Command) > 0 {
@@ -200,9 +200,44 @@ func (w *worker) target(of subject) probe.Target {
 	return probe.Target{
 		IP: ip, Ports: of.container.Ports,
 		Exec: func(ctx context.Context, command []string) (int, []byte, error) {
-			result, err := w.agent.Runtime.Exec(ctx, of.id, command)
-			return result.ExitCode, result.Output, err
+			out := &bounded{left: execOutputMax}
+			code, err := w.agent.Runtime.Exec(ctx, of.id, command, Streams{Stdout: out, Stderr: out})
+			return int(code), out.Bytes(), err
 		},
+	}
+}
+
+// execOutputMax bounds what is kept of the output of a probe or hook: it is read
+// by people, in the message of an event.
+const execOutputMax = 10 << 10
+
+// bounded keeps the first bytes and drops the rest. Two streams may share it.
+type bounded struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	left int
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := min(len(p), b.left)
+	b.left -= n
+	b.text.Write(p[:n])
+	return len(p), nil
+}
+
+func (b *bounded) Bytes() []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Bytes()
+}
+
+func resourcesOf(c *corev1.Container) Resources {
+	return Resources{
+		MemoryMax:   c.Resources.Limits.Memory().Value(),
+		CPUMilli:    c.Resources.Requests.Cpu().MilliValue(),
+		CPUMilliMax: c.Resources.Limits.Cpu().MilliValue(),
 	}
 }
 

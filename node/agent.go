@@ -52,7 +52,8 @@ type Options struct {
 	Clock    clock.WithTicker    // the machine's if nil
 	Logger   *slog.Logger        // slog.Default() if nil
 
-	// Tunnel opens the connection over which the server asks for logs; see Dial.
+	// Tunnel opens the connection over which the server asks for logs, commands
+	// and connections; see Dial.
 	// Nil means that there is none.
 	Tunnel func(context.Context) (io.ReadWriteCloser, error)
 }

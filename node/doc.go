@@ -1,7 +1,7 @@
 // Package node is the agent that makes the pods assigned to a machine run
 // there. It watches them through the API, brings the machine to what they
-// declare, and reports what is so. Nobody calls it: for logs it keeps a
-// connection open over which the API server asks.
+// declare, and reports what is so. Nobody calls it: for logs, commands and
+// connections to pods it keeps a connection open over which the API server asks.
 //
 // The agent promises:
 //

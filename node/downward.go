@@ -124,5 +124,16 @@ func containerNamed(pod *corev1.Pod, name string) *corev1.Container {
 			}
 		}
 	}
+	for i := range pod.Spec.EphemeralContainers {
+		if pod.Spec.EphemeralContainers[i].Name == name {
+			return ephemeral(pod, i)
+		}
+	}
 	return nil
+}
+
+// ephemeral is an ephemeral container as one like any other, which it is but for
+// when it runs.
+func ephemeral(pod *corev1.Pod, i int) *corev1.Container {
+	return (*corev1.Container)(&pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
 }

@@ -213,8 +213,21 @@ func (s *step) run() {
 		s.ensure(c)
 		ended = ended && s.view.over(c)
 	}
+	for i := range s.Pod.Spec.EphemeralContainers {
+		s.once(ephemeral(s.Pod, i), ended)
+	}
 	if ended {
 		s.stopSidecars("the containers it serves have ended")
+	}
+}
+
+// once starts an ephemeral container, which runs one time, or stops it when the
+// pod's work is done.
+func (s *step) once(c *corev1.Container, ended bool) {
+	if ended {
+		s.stop(c, s.grace(), "the containers of its pod have ended")
+	} else if _, ran := s.view.latest(c.Name); !ran {
+		s.start(c, ContainerID{Pod: s.Pod.UID, Name: c.Name})
 	}
 }
 
@@ -352,6 +365,9 @@ func (s *step) stopAll(why string) {
 	grace := max(0, s.asked.Add(s.grace()).Sub(s.Now))
 	for i := range s.Pod.Spec.Containers {
 		s.stop(&s.Pod.Spec.Containers[i], grace, why)
+	}
+	for i := range s.Pod.Spec.EphemeralContainers {
+		s.stop(ephemeral(s.Pod, i), grace, why)
 	}
 	for i := range s.Pod.Spec.InitContainers {
 		if c := &s.Pod.Spec.InitContainers[i]; !sidecar(c) {

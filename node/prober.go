@@ -78,7 +78,9 @@ func (w *worker) startProber(ctx context.Context, of subject, startedAt time.Tim
 }
 
 func statusOf(status *corev1.PodStatus, container string) *corev1.ContainerStatus {
-	for _, list := range [][]corev1.ContainerStatus{status.ContainerStatuses, status.InitContainerStatuses} {
+	for _, list := range [][]corev1.ContainerStatus{
+		status.ContainerStatuses, status.InitContainerStatuses, status.EphemeralContainerStatuses,
+	} {
 		for i := range list {
 			if list[i].Name == container {
 				return &list[i]

@@ -33,6 +33,11 @@ func refersTo(pod *corev1.Pod, obj client.Object) bool {
 			}
 		}
 	}
+	for i := range pod.Spec.EphemeralContainers {
+		if envRefersTo(ephemeral(pod, i), config, secret) {
+			return true
+		}
+	}
 	return false
 }
 

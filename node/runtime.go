@@ -3,9 +3,13 @@ package node
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/setpoint-dev/setpoint/internal/nodewire"
 )
 
 // Runtime is what runs containers for an agent. The agent decides; a runtime
@@ -36,8 +40,20 @@ type Runtime interface {
 	StopContainer(ctx context.Context, id ContainerID, grace time.Duration) error
 
 	// Exec runs a command beside a running instance, in the same surroundings,
-	// and kills it when ctx ends.
-	Exec(ctx context.Context, id ContainerID, command []string) (ExecResult, error)
+	// and returns its exit code. When ctx ends it is killed, with all of its
+	// session. What it leaves behind lives on and ends with the container.
+	Exec(ctx context.Context, id ContainerID, command []string, s Streams) (int32, error)
+
+	// Attach connects streams to the main process of a running instance, until
+	// that ends or ctx does. Its input is Stdin if it was declared to have one.
+	Attach(ctx context.Context, id ContainerID, s Streams) error
+
+	// Dial connects to a TCP port of a pod.
+	Dial(ctx context.Context, pod types.UID, port uint16) (net.Conn, error)
+
+	// Resize gives a running instance other limits, where the runtime enforces
+	// them at all.
+	Resize(ctx context.Context, id ContainerID, to Resources) error
 
 	// RemovePod kills what still runs of a pod and forgets the pod.
 	RemovePod(ctx context.Context, uid types.UID) error
@@ -80,9 +96,18 @@ type ContainerConfig struct {
 	Mounts      []Mount
 	User, Group *int64
 	Groups      []int64 // supplementary groups
-	MemoryMax   int64   // bytes; 0 means no limit
-	CPUMilli    int64   // requested, a thousandth of a CPU; 0 means none
-	CPUMilliMax int64   // 0 means no limit
+	Resources   Resources
+
+	// What clients may attach to. With StdinOnce the input ends with the first
+	// client's; with TTY the three streams are one terminal.
+	Stdin, StdinOnce, TTY bool
+}
+
+// Resources bound what an instance uses.
+type Resources struct {
+	MemoryMax   int64 // bytes; 0 means no limit
+	CPUMilli    int64 // requested, a thousandth of a CPU; 0 means none
+	CPUMilliMax int64 // 0 means no limit
 }
 
 // Mount makes a directory or file of the machine visible to a container.
@@ -115,15 +140,16 @@ type ContainerState struct {
 	LogPath    string // a file that package logs reads; empty when there is none
 }
 
-// ExecResult is what a command did.
-type ExecResult struct {
-	ExitCode int
-	Output   []byte // both streams, at most ExecOutputMax bytes
-}
+// Streams are the ends of a command's or container's streams. Each may be nil.
+// A writer is waited for, and must fail when the context of the call ends.
+type Streams struct {
+	Stdin  io.ReadCloser // closed by the call, before it returns
+	Stdout io.Writer
+	Stderr io.Writer // not used with TTY, where all output is Stdout
 
-// ExecOutputMax bounds the output of Exec that is kept: it is read by people,
-// in the message of an event.
-const ExecOutputMax = 10 << 10
+	TTY    bool                 // run on a terminal; of Exec
+	Resize <-chan nodewire.Size // the terminal's sizes, until it is closed
+}
 
 // StartError is an error of StartContainer whose reason is shown in the status
 // of the container while it waits.

@@ -2,26 +2,57 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/setpoint-dev/setpoint/node/logs"
 )
 
 // Handler answers what the API server asks of a node:
 //
-//	GET /containerLogs/{namespace}/{pod}/{container}
+//	GET  /containerLogs/{namespace}/{pod}/{container}  with core/v1 PodLogOptions
+//	POST /exec/{namespace}/{pod}/{container}           with core/v1 PodExecOptions
+//	POST /attach/{namespace}/{pod}/{container}         with core/v1 PodAttachOptions
+//	POST /portForward/{namespace}/{pod}/{port}         a connection to the pod
+//	POST /connect/{port}                               a connection to the machine
+//	GET  /pods, /healthz                               for people, by nodes/proxy
 //
-// with the query parameters of core/v1 PodLogOptions. An error is a line of
-// text that says it to a person.
+// An error is a line of text that says it to a person. Commands speak the frames
+// of package nodewire.
 func (a *Agent) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", a.serveLogs)
+	mux.HandleFunc("POST /exec/{namespace}/{pod}/{container}", a.serveExec)
+	mux.HandleFunc("POST /attach/{namespace}/{pod}/{container}", a.serveAttach)
+	mux.HandleFunc("POST /portForward/{namespace}/{pod}/{port}", a.servePodPort)
+	mux.HandleFunc("POST /connect/{port}", a.serveNodePort)
+	mux.HandleFunc("GET /pods", a.servePods)
+	mux.HandleFunc("GET /healthz", func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "ok") })
 	return mux
+}
+
+// servePods lists the pods of the node as the agent knows them.
+func (a *Agent) servePods(rw http.ResponseWriter, _ *http.Request) {
+	list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []corev1.Pod{}}
+	for _, w := range a.allWorkers() {
+		w.mu.Lock()
+		pod := w.pod
+		w.mu.Unlock()
+		if pod != nil {
+			list.Items = append(list.Items, *pod)
+		}
+	}
+	rw.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(rw).Encode(&list) // who has gone needs no answer
 }
 
 func (a *Agent) serveLogs(rw http.ResponseWriter, req *http.Request) {

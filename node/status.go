@@ -33,6 +33,7 @@ func (s *step) status() corev1.PodStatus {
 	}
 	status.InitContainerStatuses = s.containerStatuses(s.Pod.Spec.InitContainers, old.InitContainerStatuses)
 	status.ContainerStatuses = s.containerStatuses(s.Pod.Spec.Containers, old.ContainerStatuses)
+	status.EphemeralContainerStatuses = s.ephemeralStatuses(old.EphemeralContainerStatuses)
 	if !s.terminal() {
 		status.Phase = s.phase()
 		if s.Pod.DeletionTimestamp == nil && s.overdue() {
@@ -60,6 +61,19 @@ func (s *step) containerStatuses(
 			previous = &old[at]
 		}
 		statuses[i] = s.containerStatus(c, previous)
+	}
+	return statuses
+}
+
+// ephemeralStatuses are never ready: nobody waits for them.
+func (s *step) ephemeralStatuses(old []corev1.ContainerStatus) []corev1.ContainerStatus {
+	containers := make([]corev1.Container, len(s.Pod.Spec.EphemeralContainers))
+	for i := range containers {
+		containers[i] = *ephemeral(s.Pod, i)
+	}
+	statuses := s.containerStatuses(containers, old)
+	for i := range statuses {
+		statuses[i].Ready, statuses[i].Started = false, nil
 	}
 	return statuses
 }

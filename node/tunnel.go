@@ -59,11 +59,22 @@ const (
 	tunnelDelayMax = 15 * time.Second
 )
 
+// How much may go over a tunnel at a time. A command or connection that reads
+// nothing keeps its own buffer full and nobody else's: all of them together fit
+// into the connection's.
+const (
+	streamsMax   = 4000
+	streamBuffer = 256 << 10
+)
+
 // serveTunnel keeps the tunnel open and answers on it until ctx ends.
 func (a *Agent) serveTunnel(ctx context.Context) {
 	server := &http2.Server{
 		// An idle connection that was cut in silence is noticed.
-		ReadIdleTimeout: 30 * time.Second,
+		ReadIdleTimeout:              30 * time.Second,
+		MaxConcurrentStreams:         streamsMax,
+		MaxUploadBufferPerStream:     streamBuffer,
+		MaxUploadBufferPerConnection: streamsMax * streamBuffer,
 	}
 	handler := a.Handler()
 	for delay := tunnelDelayMin; ; delay = min(2*delay, tunnelDelayMax) {
@@ -75,7 +86,7 @@ func (a *Agent) serveTunnel(ctx context.Context) {
 			stop()
 			conn.Close()
 		} else if ctx.Err() == nil {
-			a.Logger.Debug("opening the connection for logs", "error", err)
+			a.Logger.Debug("opening the connection to the server", "error", err)
 		}
 		if a.Clock.Since(began) > tunnelDelayMax {
 			delay = tunnelDelayMin

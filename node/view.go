@@ -31,7 +31,9 @@ func look(in Input, unhealthy map[ContainerID]bool) view {
 			v.add(&in.Runtime.Containers[i])
 		}
 	}
-	for _, statuses := range [][]corev1.ContainerStatus{in.Pod.Status.InitContainerStatuses, in.Pod.Status.ContainerStatuses} {
+	for _, statuses := range [][]corev1.ContainerStatus{
+		in.Pod.Status.InitContainerStatuses, in.Pod.Status.ContainerStatuses, in.Pod.Status.EphemeralContainerStatuses,
+	} {
 		for i := range statuses {
 			v.recall(&statuses[i])
 		}
@@ -96,6 +98,8 @@ func (v *view) restarts(c *corev1.Container, last ContainerState) bool {
 	switch {
 	case sidecar(c):
 		return true
+	case v.isEphemeral(c):
+		return false
 	case v.policy == corev1.RestartPolicyNever:
 		return false
 	case v.policy == corev1.RestartPolicyOnFailure || v.isInit(c):
@@ -108,6 +112,15 @@ func (v *view) restarts(c *corev1.Container, last ContainerState) bool {
 func (v *view) isInit(c *corev1.Container) bool {
 	for i := range v.pod.Spec.InitContainers {
 		if v.pod.Spec.InitContainers[i].Name == c.Name {
+			return true
+		}
+	}
+	return false
+}
+
+func (v *view) isEphemeral(c *corev1.Container) bool {
+	for i := range v.pod.Spec.EphemeralContainers {
+		if v.pod.Spec.EphemeralContainers[i].Name == c.Name {
 			return true
 		}
 	}

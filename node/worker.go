@@ -315,6 +315,11 @@ func (w *worker) event(pod *corev1.Pod, container, kind, reason, message string)
 				list = "initContainers"
 			}
 		}
+		for i := range pod.Spec.EphemeralContainers {
+			if pod.Spec.EphemeralContainers[i].Name == container {
+				list = "ephemeralContainers"
+			}
+		}
 		ref.FieldPath = "spec." + list + "{" + container + "}"
 	}
 	w.agent.Recorder.Eventf(ref, nil, kind, reason, reason, "%s", message)

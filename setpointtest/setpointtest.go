@@ -183,7 +183,7 @@ func (s *settings) runNodes(ctx context.Context, cp *setpoint.ControlPlane, dir 
 			UserName: "system:node:" + name, Groups: []string{"system:nodes"},
 		}
 		opts := setpoint.NodeOptions{
-			Name: name, StateDir: filepath.Join(dir, name), NoProxy: true, Runtime: simulated.New(s.options.Clock),
+			Name: name, StateDir: filepath.Join(dir, name), NoProxy: true, Runtime: simulated.New(s.options.Clock, simulated.Handlers{}),
 			Clock: s.options.Clock, Log: s.options.Log,
 		}
 		running.Go(func() {

@@ -55,31 +55,41 @@ type cgroup struct {
 }
 
 // newCgroup makes the group and sets the limits that this machine can enforce.
-func newCgroup(path string, config node.ContainerConfig) (*cgroup, error) {
+func newCgroup(path string, limits node.Resources) (*cgroup, error) {
 	if path == "" {
 		return nil, nil
 	}
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return nil, fmt.Errorf("cgroup: %w", err)
 	}
-	set := func(file, value string) { _ = os.WriteFile(filepath.Join(path, file), []byte(value), 0) }
-	if config.MemoryMax > 0 {
-		set("memory.max", strconv.FormatInt(config.MemoryMax, 10))
-		set("memory.swap.max", "0")
-	}
-	if config.CPUMilliMax > 0 {
-		const period = 100_000 // microseconds, the kernel's default
-		set("cpu.max", fmt.Sprintf("%d %d", max(1000, config.CPUMilliMax*period/1000), period))
-	}
-	if config.CPUMilli > 0 {
-		// 100 is the kernel's default weight; it is given to a whole CPU.
-		set("cpu.weight", strconv.FormatInt(min(10_000, max(1, config.CPUMilli/10)), 10))
-	}
+	limit(path, limits, false)
 	dir, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("cgroup: %w", err)
 	}
 	return &cgroup{path: path, dir: dir}, nil
+}
+
+// limit sets the limits of a group, as far as this machine can enforce them.
+// With lift, those that are not wanted are taken away, which a new group has no
+// need of.
+func limit(path string, to node.Resources, lift bool) {
+	set := func(file, value string, wanted bool, none string) {
+		if !wanted {
+			value = none
+		}
+		if wanted || lift {
+			_ = os.WriteFile(filepath.Join(path, file), []byte(value), 0)
+		}
+	}
+	set("memory.max", strconv.FormatInt(to.MemoryMax, 10), to.MemoryMax > 0, "max")
+	set("memory.swap.max", "0", to.MemoryMax > 0, "max")
+	const period = 100_000 // microseconds, the kernel's default
+	quota := fmt.Sprintf("%d %d", max(1000, to.CPUMilliMax*period/1000), period)
+	set("cpu.max", quota, to.CPUMilliMax > 0, "max")
+	// 100 is the kernel's default weight; it is given to a whole CPU.
+	weight := strconv.FormatInt(min(10_000, max(1, to.CPUMilli/10)), 10)
+	set("cpu.weight", weight, to.CPUMilli > 0, "100")
 }
 
 // join makes a process start inside the group.

@@ -31,14 +31,25 @@ type initSpec struct {
 // failFD is where the first program writes why it could not become the command.
 const failFD = 3
 
-// spawn starts a container's process and returns its number once it executes
-// the command; the error is why it doesn't.
-func spawn(config node.ContainerConfig, cg *cgroup, stdio [3]*os.File) (int, error) {
+// program is what to start: a container's process, or a command beside it.
+type program struct {
+	node.ContainerConfig
+	join int // the process whose surroundings a command shares; 0 for a container's own
+}
+
+// spawn starts a program and returns its process once it executes the command;
+// the error is why it doesn't. With a terminal, that is the first file.
+func spawn(p program, cg *cgroup, stdio [3]*os.File) (int, error) {
+	config := p.ContainerConfig
 	attr := sysProcAttr(config)
 	cg.join(attr)
+	if config.TTY {
+		attr.Setctty, attr.Ctty = true, 0
+		stdio[1], stdio[2] = stdio[0], stdio[0]
+	}
 	files := []uintptr{stdio[0].Fd(), stdio[1].Fd(), stdio[2].Fd()}
 	if !namespaced(config) {
-		path, err := program(config.Command[0], config.WorkingDir, config.Env)
+		path, err := find(config.Command[0], config.WorkingDir, config.Env)
 		if err != nil {
 			return 0, err
 		}
@@ -52,7 +63,7 @@ func spawn(config node.ContainerConfig, cg *cgroup, stdio [3]*os.File) (int, err
 	}
 	spec, err := json.Marshal(initSpec{
 		Command: config.Command, WorkingDir: config.WorkingDir,
-		Mounts: config.Mounts, Credential: attr.Credential,
+		Mounts: config.Mounts, Join: p.join, Credential: attr.Credential,
 	})
 	if err != nil {
 		return 0, err
@@ -63,7 +74,9 @@ func spawn(config node.ContainerConfig, cg *cgroup, stdio [3]*os.File) (int, err
 	}
 	defer failed.Close()
 	attr.Credential = nil // it mounts first
-	attr.Cloneflags = syscall.CLONE_NEWNS
+	if p.join == 0 {
+		attr.Cloneflags = syscall.CLONE_NEWNS
+	}
 	pid, err := syscall.ForkExec(self, []string{"setpoint", initCommand, string(spec)}, &syscall.ProcAttr{
 		Env: config.Env, Files: append(files, failedW.Fd()), Sys: attr,
 	})
@@ -121,7 +134,7 @@ func become(spec initSpec) error {
 			return fmt.Errorf("workingDir: %w", err)
 		}
 	}
-	path, err := program(spec.Command[0], spec.WorkingDir, os.Environ())
+	path, err := find(spec.Command[0], spec.WorkingDir, os.Environ())
 	if err != nil {
 		return err
 	}
@@ -146,9 +159,9 @@ func joinMounts(pid int) error {
 	return nil
 }
 
-// program finds the file to execute, as a shell would with the container's own
+// find finds the file to execute, as a shell would with the container's own
 // PATH.
-func program(name, workingDir string, env []string) (string, error) {
+func find(name, workingDir string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(workingDir, name)

@@ -63,9 +63,10 @@ func TestVolumesStandAtTheirPathAndNowhereElse(t *testing.T) {
 			t.Errorf("on the machine, %s: %v, want that it does not exist", path, err)
 		}
 	}
-	got, err := p.Runtime.Exec(t.Context(), id, []string{"cat", "/etc/setpoint-test/greeting"})
-	if err != nil || string(got.Output) != "hello" {
-		t.Errorf("Exec: %q, %v", got.Output, err)
+	var got strings.Builder
+	_, err := p.Runtime.Exec(t.Context(), id, []string{"cat", "/etc/setpoint-test/greeting"}, node.Streams{Stdout: &got})
+	if err != nil || got.String() != "hello" {
+		t.Errorf("Exec: %q, %v", &got, err)
 	}
 }
 
@@ -125,9 +126,8 @@ func TestKilledShimLeavesNothing(t *testing.T) {
 // parentOf reads the number of the shim from what its container printed.
 func parentOf(t *testing.T, p *runtimetest.Pod, id node.ContainerID) int {
 	t.Helper()
-	got, err := p.Runtime.Exec(t.Context(), id, []string{"sh", "-c", "true"})
-	if err != nil {
-		t.Fatalf("Exec: %v %s", err, got.Output)
+	if _, err := p.Runtime.Exec(t.Context(), id, []string{"sh", "-c", "true"}, node.Streams{}); err != nil {
+		t.Fatalf("Exec: %v", err)
 	}
 	state, _ := p.State(id)
 	text, err := os.ReadFile(state.LogPath)

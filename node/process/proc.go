@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"os"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -33,13 +32,7 @@ func processes() []int {
 func childrenOf(parent int) []int {
 	var children []int
 	for _, pid := range processes() {
-		stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-		if err != nil {
-			continue
-		}
-		// pid (name) state ppid …; the name may hold anything, so look behind it.
-		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-		if len(fields) > 1 && fields[1] == strconv.Itoa(parent) {
+		if stat := statOf(pid); len(stat) > 1 && stat[1] == strconv.Itoa(parent) {
 			children = append(children, pid)
 		}
 	}

@@ -1,11 +1,13 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -502,7 +504,7 @@ func (r *Runtime) ended(i *instance, d dir) error {
 // machine went down. The lock is held, so a late shim finds the record.
 func (r *Runtime) lost(i *instance, d dir) (exitRecord, error) {
 	killMarked(i.state.ID)
-	if g, err := newCgroup(i.config.Cgroup, node.ContainerConfig{}); err == nil {
+	if g, err := newCgroup(i.config.Cgroup, node.Resources{}); err == nil {
 		g.kill()
 		g.remove()
 	}
@@ -514,16 +516,30 @@ func (r *Runtime) lost(i *instance, d dir) (exitRecord, error) {
 	return exit, writeJSON(d.exit(), exit)
 }
 
-// Exec implements node.Runtime.
-func (r *Runtime) Exec(ctx context.Context, id node.ContainerID, command []string) (node.ExecResult, error) {
+// Dial implements node.Runtime. A pod's processes are reached at its address,
+// which is the machine's own for one that uses the host's network.
+func (r *Runtime) Dial(ctx context.Context, pod types.UID, port uint16) (net.Conn, error) {
 	r.mu.Lock()
+	record, ok := r.pods[pod]
+	r.mu.Unlock()
+	if !ok {
+		return nil, fmt.Errorf("pod %s is not on this machine", pod)
+	}
+	ip := cmp.Or(record.IP, "127.0.0.1")
+	var dialer net.Dialer
+	return dialer.DialContext(ctx, "tcp", net.JoinHostPort(ip, strconv.Itoa(int(port))))
+}
+
+// Resize implements node.Runtime.
+func (r *Runtime) Resize(_ context.Context, id node.ContainerID, to node.Resources) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	i, ok := r.running[id]
 	if !ok || !i.state.Running {
-		r.mu.Unlock()
-		return node.ExecResult{}, fmt.Errorf("exec in %s: it is not running", id)
+		return fmt.Errorf("resize %s: it is not running", id)
 	}
-	config, pid := i.config.ContainerConfig, i.pid
-	r.mu.Unlock()
-	config.Command = slices.Clone(command)
-	return run(ctx, config, pid)
+	if i.config.Cgroup != "" {
+		limit(i.config.Cgroup, to, true)
+	}
+	return nil
 }

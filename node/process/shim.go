@@ -62,7 +62,7 @@ func shim(d dir) error {
 	if err := readJSON(d.config(), &config); err != nil {
 		return err
 	}
-	s := &container{dir: d, config: config}
+	s := &container{dir: d, config: config, commands: map[int]chan unix.WaitStatus{}}
 	exit, err := s.run(ready)
 	if err != nil {
 		exit = exitRecord{ExitCode: startErrorCode, Reason: node.ReasonStartError, Message: err.Error()}
@@ -73,10 +73,12 @@ func shim(d dir) error {
 
 // container is the running instance inside its shim. One goroutine uses it.
 type container struct {
-	dir    dir
-	config shimConfig
-	cgroup *cgroup
-	pid    int
+	dir      dir
+	config   shimConfig
+	cgroup   *cgroup
+	pid      int
+	sessions *sessions
+	commands map[int]chan unix.WaitStatus // that run beside it, by process
 }
 
 // run starts the process, tells ready, and returns when all of it is dead.
@@ -97,6 +99,11 @@ func (c *container) run(ready *os.File) (exitRecord, error) {
 	}
 	defer log.Close()
 	defer func() { c.cgroup.remove() }()
+	listener, err := c.dir.listen()
+	if err != nil {
+		return exitRecord{}, err
+	}
+	c.sessions = newSessions(listener)
 	drained, err := c.start(log)
 	if err != nil {
 		return exitRecord{}, err
@@ -106,9 +113,12 @@ func (c *container) run(ready *os.File) (exitRecord, error) {
 		c.killAll()
 		return exitRecord{}, err
 	}
+	go c.sessions.serve()
 	ready.Close()
 
 	status := c.wait(ended, orders)
+	close(c.sessions.over)
+	listener.Close()
 	oom := c.cgroup.oomKilled()
 	c.killAll()
 	select {
@@ -120,40 +130,79 @@ func (c *container) run(ready *os.File) (exitRecord, error) {
 
 // start starts the process and the copying of its output, whose end it returns.
 func (c *container) start(log *logs.Writer) (drained <-chan struct{}, err error) {
-	if c.cgroup, err = newCgroup(c.config.Cgroup, c.config.ContainerConfig); err != nil {
+	if c.cgroup, err = newCgroup(c.config.Cgroup, c.config.Resources); err != nil {
 		return nil, err
 	}
-	out, outW, err := os.Pipe()
+	streams, theirs, err := openStreams(c.config.ContainerConfig)
+	defer closeAll(theirs[:])
 	if err != nil {
 		return nil, err
 	}
-	defer outW.Close()
-	errs, errsW, err := os.Pipe()
+	c.pid, err = spawn(program{ContainerConfig: c.config.ContainerConfig}, c.cgroup, theirs)
 	if err != nil {
 		return nil, err
 	}
-	defer errsW.Close()
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		return nil, err
-	}
-	defer null.Close()
-
-	c.pid, err = spawn(c.config.ContainerConfig, c.cgroup, [3]*os.File{null, outW, errsW})
-	if err != nil {
-		return nil, err
+	s := c.sessions
+	s.terminal = streams.terminal
+	if streams.input != nil {
+		s.stdin = newInput(streams.input, c.config.StdinOnce, streams.terminal == nil)
 	}
 	var copies sync.WaitGroup
-	for stream, r := range map[string]io.ReadCloser{logs.Stdout: out, logs.Stderr: errs} {
+	for _, out := range []struct {
+		name     string
+		from     *os.File
+		audience *audience
+	}{{logs.Stdout, streams.stdout, s.stdout}, {logs.Stderr, streams.stderr, s.stderr}} {
+		if out.from == nil {
+			continue
+		}
 		copies.Go(func() {
-			defer r.Close()
+			defer out.from.Close()
 			// An error of the disk loses lines and must not end the container.
-			_ = log.Copy(stream, r)
+			_ = log.Copy(out.name, io.TeeReader(out.from, out.audience))
 		})
 	}
 	done := make(chan struct{})
 	go func() { copies.Wait(); close(done) }()
 	return done, nil
+}
+
+// streams are the shim's ends of the container's.
+type streams struct {
+	input          *os.File // nil without one
+	stdout, stderr *os.File // stderr is nil with a terminal
+	terminal       *os.File // nil without one
+}
+
+// openStreams makes what a container is declared to have, and the three files
+// that its process is given. Those are returned with an error, too.
+func openStreams(config node.ContainerConfig) (s streams, theirs [3]*os.File, err error) {
+	if config.TTY {
+		if s.terminal, theirs[0], err = openTerminal(); err != nil {
+			return s, theirs, err
+		}
+		if config.User != nil { // so that it can open its terminal by name
+			_ = theirs[0].Chown(int(*config.User), -1)
+		}
+		s.stdout = s.terminal
+		if config.Stdin {
+			s.input = s.terminal
+		}
+		return s, theirs, nil
+	}
+	if config.Stdin {
+		theirs[0], s.input, err = os.Pipe()
+	} else {
+		theirs[0], err = os.Open(os.DevNull)
+	}
+	if err != nil {
+		return s, theirs, err
+	}
+	if s.stdout, theirs[1], err = os.Pipe(); err != nil {
+		return s, theirs, err
+	}
+	s.stderr, theirs[2], err = os.Pipe()
+	return s, theirs, err
 }
 
 // wait obeys orders until the process has ended.
@@ -167,22 +216,62 @@ func (c *container) wait(ended, orders <-chan os.Signal) unix.WaitStatus {
 			}
 			// Its number can't have been reused: only this loop reaps it.
 			_ = unix.Kill(-c.pid, sig)
+		case start := <-c.sessions.starts:
+			start.started <- c.command(start)
+		case pid := <-c.sessions.kills:
+			if _, lives := c.commands[pid]; lives {
+				killSession(pid)
+			}
 		case <-ended:
-			for {
-				var status unix.WaitStatus
-				pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
-				if errors.Is(err, unix.EINTR) {
-					continue
-				}
-				if err != nil || pid == 0 {
-					break
-				}
-				if pid == c.pid {
-					return status
-				}
+			if status, ok := c.reap(); ok {
+				return status
 			}
 		}
 	}
+}
+
+// reap takes note of all children that have ended, and reports the end of the
+// container's process.
+func (c *container) reap() (unix.WaitStatus, bool) {
+	for {
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || pid == 0 {
+			return 0, false
+		}
+		if pid == c.pid {
+			return status, true
+		}
+		if told, ok := c.commands[pid]; ok {
+			told <- status
+			delete(c.commands, pid)
+		}
+	}
+}
+
+// command starts a command beside the container's process.
+func (c *container) command(start *startOrder) startOutcome {
+	stdio, err := start.stdio()
+	if err != nil {
+		return startOutcome{err: err}
+	}
+	p := program{ContainerConfig: c.config.ContainerConfig, join: c.pid}
+	p.Command, p.TTY = start.Exec, start.Terminal
+	pid, err := spawn(p, c.cgroup, stdio)
+	for i, f := range stdio {
+		if f != nil && !start.has(f) {
+			stdio[i].Close()
+		}
+	}
+	if err != nil {
+		return startOutcome{err: err}
+	}
+	told := make(chan unix.WaitStatus, 1)
+	c.commands[pid] = told
+	return startOutcome{pid: pid, ended: told}
 }
 
 // killAll kills and reaps all that descends from this shim: what loses its

@@ -331,12 +331,18 @@ func execs(t *testing.T, open Open) {
 		t.Fatal(err)
 	}
 	p.Printed(id, "ready")
-	got, err := p.Runtime.Exec(t.Context(), id, []string{"sh", "-c", "echo $GREETING; exit 4"})
-	if err != nil || got.ExitCode != 4 || string(got.Output) != "hello\n" {
-		t.Errorf("Exec: code %d, output %q, %v; want 4, hello", got.ExitCode, got.Output, err)
+	var out, errs bytes.Buffer
+	code, err := p.Runtime.Exec(t.Context(), id, []string{"sh", "-c", "cat; echo $GREETING; echo oops >&2; exit 4"},
+		node.Streams{Stdin: io.NopCloser(strings.NewReader("typed ")), Stdout: &out, Stderr: &errs})
+	if err != nil || code != 4 || out.String() != "typed hello\n" || errs.String() != "oops\n" {
+		t.Errorf("Exec: code %d, output %q and %q, %v; want 4, typed hello, oops", code, &out, &errs, err)
 	}
-	if _, err := p.Runtime.Exec(t.Context(), node.ContainerID{Pod: p.UID, Name: "other"}, []string{"true"}); err == nil {
+	if _, err := p.Runtime.Exec(t.Context(), node.ContainerID{Pod: p.UID, Name: "other"}, []string{"true"}, node.Streams{}); err == nil {
 		t.Error("Exec in a container that does not run: no error")
+	}
+	if _, err := p.Runtime.Exec(t.Context(), id, []string{"no-such-program"}, node.Streams{}); err == nil ||
+		!strings.Contains(err.Error(), "no-such-program") {
+		t.Errorf("Exec of a program that is missing: %v", err)
 	}
 }
 
@@ -346,7 +352,7 @@ func execTimesOut(t *testing.T, open Open) {
 	p.Printed(id, "ready")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := p.Runtime.Exec(ctx, id, []string{"sleep", "600"}); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := p.Runtime.Exec(ctx, id, []string{"sleep", "600"}, node.Streams{}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Exec: %v, want the context's error", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -20,28 +21,46 @@ import (
 	"github.com/setpoint-dev/setpoint/node"
 )
 
+// Container names a container of a pod. Name is empty where all of a pod is meant.
+type Container struct{ Namespace, Pod, Name string }
+
+// Handlers say what happens when somebody asks something of a container. Each may be nil; they are
+// called concurrently, and must return when the context or the connection ends.
+type Handlers struct {
+	// Exec plays a command, and returns its exit code.
+	Exec func(ctx context.Context, of Container, command []string, s node.Streams) (int32, error)
+	// Attach plays the main process.
+	Attach func(ctx context.Context, of Container, s node.Streams) error
+	// Serve is what listens at a port of a pod. It must close the connection.
+	Serve func(of Container, port uint16, conn net.Conn)
+}
+
 // Runtime is a node.Runtime. Make it with New; its methods may be called concurrently.
 type Runtime struct {
-	clock clock.PassiveClock
+	clock    clock.PassiveClock
+	handlers Handlers
 
 	mu      sync.Mutex // guards all below
 	pods    map[types.UID]*node.PodState
 	address netip.Addr // the last one given to a pod
 	changed func(types.UID)
+	ended   map[node.ContainerID]chan struct{} // closed with the instance
 }
 
 var _ node.Runtime = (*Runtime)(nil)
 
 // New returns a runtime in which no pod is. A nil clock is the machine's.
-func New(clk clock.PassiveClock) *Runtime {
+func New(clk clock.PassiveClock, handlers Handlers) *Runtime {
 	if clk == nil {
 		clk = clock.RealClock{}
 	}
 	return &Runtime{
-		clock:   clk,
-		pods:    map[types.UID]*node.PodState{},
-		address: netip.AddrFrom4([4]byte{127, 200, 0, 0}),
-		changed: func(types.UID) {},
+		clock:    clk,
+		handlers: handlers,
+		pods:     map[types.UID]*node.PodState{},
+		address:  netip.AddrFrom4([4]byte{127, 200, 0, 0}),
+		changed:  func(types.UID) {},
+		ended:    map[node.ContainerID]chan struct{}{},
 	}
 }
 
@@ -72,6 +91,7 @@ func (r *Runtime) StartContainer(_ context.Context, config node.ContainerConfig)
 	again := find(p, config.ID) != nil
 	if !again {
 		p.Containers = append(p.Containers, node.ContainerState{ID: config.ID, Running: true, StartedAt: r.clock.Now()})
+		r.ended[config.ID] = make(chan struct{})
 	}
 	r.mu.Unlock()
 	if !again {
@@ -95,6 +115,8 @@ func (r *Runtime) End(id node.ContainerID, code int32) {
 	if ends {
 		c.Running, c.FinishedAt, c.ExitCode = false, r.clock.Now(), code
 		c.Signal = max(0, code-128)
+		close(r.ended[id])
+		delete(r.ended, id)
 	}
 	r.mu.Unlock()
 	if ends {
@@ -102,9 +124,62 @@ func (r *Runtime) End(id node.ContainerID, code int32) {
 	}
 }
 
-// Exec succeeds and prints nothing.
-func (r *Runtime) Exec(context.Context, node.ContainerID, []string) (node.ExecResult, error) {
-	return node.ExecResult{}, nil
+// Exec succeeds and prints nothing, unless the handlers say otherwise.
+func (r *Runtime) Exec(ctx context.Context, id node.ContainerID, command []string, s node.Streams) (int32, error) {
+	if s.Stdin != nil {
+		defer s.Stdin.Close()
+	}
+	if r.handlers.Exec == nil {
+		return 0, nil
+	}
+	return r.handlers.Exec(ctx, r.containerOf(id), command, s)
+}
+
+// Attach waits until the instance ends, unless the handlers say otherwise.
+func (r *Runtime) Attach(ctx context.Context, id node.ContainerID, s node.Streams) error {
+	if s.Stdin != nil {
+		defer s.Stdin.Close()
+	}
+	if r.handlers.Attach != nil {
+		return r.handlers.Attach(ctx, r.containerOf(id), s)
+	}
+	r.mu.Lock()
+	ended, ok := r.ended[id]
+	r.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Dial is refused, unless the handlers say otherwise.
+func (r *Runtime) Dial(_ context.Context, pod types.UID, port uint16) (net.Conn, error) {
+	if r.handlers.Serve == nil {
+		return nil, fmt.Errorf("nothing listens at port %d: the pod is simulated", port)
+	}
+	ours, theirs := net.Pipe()
+	of := r.containerOf(node.ContainerID{Pod: pod})
+	go r.handlers.Serve(of, port, theirs) // ends when it likes, at the latest with the connection
+	return ours, nil
+}
+
+// Resize does nothing.
+func (r *Runtime) Resize(context.Context, node.ContainerID, node.Resources) error { return nil }
+
+// containerOf names a container as people do.
+func (r *Runtime) containerOf(id node.ContainerID) Container {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := Container{Name: id.Name}
+	if p := r.pods[id.Pod]; p != nil {
+		c.Namespace, c.Pod = p.Namespace, p.Name
+	}
+	return c
 }
 
 // RemovePod forgets a pod.
@@ -112,6 +187,12 @@ func (r *Runtime) RemovePod(_ context.Context, uid types.UID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.pods, uid)
+	for id, ended := range r.ended {
+		if id.Pod == uid {
+			close(ended)
+			delete(r.ended, id)
+		}
+	}
 	return nil
 }
 
