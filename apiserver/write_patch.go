@@ -119,15 +119,22 @@ func (s *Server) readPatch(w http.ResponseWriter, r *request) (*requestPatch, *w
 	if p.kind == types.ApplyYAMLPatchType {
 		return p, t, p.decodeYAML(data)
 	}
-	if !json.Valid(data) {
-		return nil, nil, apierrors.NewBadRequest("invalid JSON patch")
-	}
 	p.data = data
-	p.decode()
-	return p, t, nil
+	return p, t, p.decode()
 }
 
-func (p *requestPatch) decode() {
+// decode reads a patch that is JSON. Only what is wrong with one is worth a second reading, which
+// finds the words.
+func (p *requestPatch) decode() error {
+	if p.kind != types.JSONPatchType {
+		if obj, ok := compiled.DecodeTree(p.data); ok {
+			p.tree = obj
+			return nil
+		}
+	}
+	if !json.Valid(p.data) {
+		return apierrors.NewBadRequest("invalid JSON patch")
+	}
 	var findings []error
 	if p.kind == types.JSONPatchType {
 		p.ops, findings, p.err = patch.ParseJSON(p.data)
@@ -149,6 +156,7 @@ func (p *requestPatch) decode() {
 		}
 		p.findings = append(p.findings, text)
 	}
+	return nil
 }
 
 // decodeYAML decodes what is applied. A key that stands twice is a finding.

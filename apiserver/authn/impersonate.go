@@ -12,6 +12,8 @@ const (
 	headerGroup = "Impersonate-Group"
 	headerUID   = "Impersonate-Uid"
 	headerExtra = "Impersonate-Extra-"
+
+	headerPrefix = "Impersonate-"
 )
 
 // Impersonated returns the user whom the request asks to act as, or nil if it does not ask. ok is
@@ -19,6 +21,9 @@ const (
 //
 // Whether the caller may act so is the authorizer's question: see Aspects.
 func Impersonated(h http.Header) (u *User, ok bool) {
+	if !impersonates(h) {
+		return nil, true
+	}
 	name, groups := h.Get(headerUser), h.Values(headerGroup)
 	extra := extras(h)
 	if name == "" {
@@ -32,6 +37,16 @@ func Impersonated(h http.Header) (u *User, ok bool) {
 		return u.with(Unauthenticated), true
 	}
 	return u.with(Authenticated), true
+}
+
+// impersonates says whether any header is about it, which in nearly all requests none is.
+func impersonates(h http.Header) bool {
+	for name := range h {
+		if strings.HasPrefix(name, headerPrefix) {
+			return true
+		}
+	}
+	return false
 }
 
 // impliedGroups are those of a service account, which come with its name.

@@ -26,6 +26,18 @@ func (s *Schema) DecodeJSON(data []byte) (Decoded, error) {
 	return Decoded{Object: root, Findings: s.ordered(d.findings)}, nil
 }
 
+// DecodeTree reads a JSON object that no type shapes, in one pass. ok is false for what a strict
+// reader would not take: text that is not JSON, what is not an object, a key that stands twice.
+func DecodeTree(data []byte) (obj map[string]any, ok bool) {
+	d := newDecoder(string(data))
+	defer d.free()
+	if d.space() != '{' {
+		return nil, false
+	}
+	obj, _ = d.anyObject(true).(map[string]any)
+	return obj, d.atEnd() && d.err() == nil && len(d.findings) == 0
+}
+
 // ordered puts the findings about a loose object into the order in which upstream has them, which
 // prunes such objects after reading them: duplicate fields as they were met, then unknown ones by
 // name.
