@@ -75,7 +75,6 @@ func (s *Server) atomic(w http.ResponseWriter, r *request) error {
 		}
 		answers, err := s.stageAll(w, r, b, operations)
 		if err != nil {
-			b.abandon()
 			return err
 		}
 		list, err := s.finish(r, b, answers)
@@ -260,7 +259,6 @@ type atomicList struct {
 func (s *Server) finish(r *request, b *batch, answers []*atomicAnswer) (*atomicList, error) {
 	list := &atomicList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"}, Items: []json.RawMessage{}}
 	if r.query.Has("dryRun") {
-		b.abandon()
 		for _, a := range answers {
 			list.Items = append(list.Items, bytes.TrimSpace(a.body.Bytes()))
 		}

@@ -25,10 +25,7 @@ type batch struct {
 	ops    map[store.Key]*staged
 	order  []store.Key // of ops, as first written
 	checks map[store.Key]store.Revision
-	last   store.Key // written last
-
-	reserved []func() // gives back what was allocated
-	settled  []func() // gives back what is not held any more, once the batch is committed
+	last   store.Key // of the object that was written last
 }
 
 // staged is what becomes of a key.
@@ -52,7 +49,7 @@ func (s *Server) newBatch(r *request) (*batch, error) {
 // Snapshot returns the state with what was done to it so far.
 func (b *batch) Snapshot(context.Context) (store.Snapshot, error) { return &overlay{b}, nil }
 
-// Commit adds changes to the batch.
+// Commit adds changes to the batch; the first is of the object that all this is about.
 func (b *batch) Commit(_ context.Context, ops ...store.Op) (store.Result, error) {
 	now := overlay{b}
 	for i := range ops {
@@ -70,6 +67,9 @@ func (b *batch) Commit(_ context.Context, ops ...store.Op) (store.Result, error)
 			continue
 		}
 		result.Entries[i] = b.stage(op)
+	}
+	if ops[0].Type != 0 {
+		b.last = ops[0].Key
 	}
 	return result, nil
 }
@@ -91,7 +91,7 @@ func (b *batch) stage(op store.Op) *store.Entry {
 	if op.Type == store.Delete {
 		s.entry = nil
 	}
-	b.ops[op.Key], b.last = s, op.Key
+	b.ops[op.Key] = s
 	return entry
 }
 
@@ -118,13 +118,7 @@ func (b *batch) commit(ctx context.Context) (store.Revision, map[store.Key]*stor
 	}
 	result, err := b.server.store.Commit(ctx, ops...)
 	if err != nil {
-		if ctx.Err() == nil {
-			b.abandon() // else it may still happen: what is held for nobody is found free at the next start
-		}
 		return 0, nil, commitError(err)
-	}
-	for _, settle := range b.settled {
-		settle()
 	}
 	entries := map[store.Key]*store.Entry{}
 	for i, e := range result.Entries[:len(b.order)] {
@@ -134,14 +128,6 @@ func (b *batch) commit(ctx context.Context) (store.Revision, map[store.Key]*stor
 }
 
 func compareKeys(a, b store.Key) int { return strings.Compare(a.String(), b.String()) }
-
-// abandon gives back what was allocated for writes that will not be.
-func (b *batch) abandon() {
-	for _, release := range b.reserved {
-		release()
-	}
-	b.reserved = nil
-}
 
 // overlay is the state of a batch's base with what it did.
 type overlay struct{ batch *batch }

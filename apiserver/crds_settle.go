@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,6 +48,10 @@ func (d *definitions) after(ctx context.Context, op store.Op) {
 // until nothing is left to do.
 func (d *definitions) settle(ctx context.Context, group string) error {
 	for again := true; again; {
+		before, err := d.server.store.Snapshot(ctx)
+		if err != nil {
+			return err
+		}
 		d.follow(ctx)
 		again = false
 		all := d.ofGroup(group)
@@ -55,7 +60,7 @@ func (d *definitions) settle(ctx context.Context, group string) error {
 			others[i] = def.Definition
 		}
 		for _, def := range all {
-			changed, err := d.settleOne(ctx, def, others)
+			changed, err := d.settleOne(ctx, before, def, others)
 			if err != nil {
 				return err
 			}
@@ -68,7 +73,10 @@ func (d *definitions) settle(ctx context.Context, group string) error {
 	return nil
 }
 
-func (d *definitions) settleOne(ctx context.Context, def *definition, others []*crd.Definition) (changed bool, err error) {
+// settleOne gives a definition its status, on what was known of the others after the state before.
+func (d *definitions) settleOne(
+	ctx context.Context, before store.Snapshot, def *definition, others []*crd.Definition,
+) (changed bool, err error) {
 	if def.Deleted {
 		return d.finish(ctx, def)
 	}
@@ -76,7 +84,18 @@ func (d *definitions) settleOne(ctx context.Context, def *definition, others []*
 	if def.IsSettled(status) {
 		return false, nil
 	}
-	return d.write(ctx, def, func(obj kinds.Object) { crd.SetStatus(obj, status) })
+	return d.write(ctx, def, func(obj kinds.Object) { crd.SetStatus(obj, status) }, d.turn(before, def))
+}
+
+// turn makes a commit the only one that gives names to definitions of a group since a state. Whether
+// names are free depends on all definitions of the group, also on those that another server on the
+// store is about to give them to.
+func (d *definitions) turn(before store.Snapshot, def *definition) store.Op {
+	key := store.Key{Resource: reservedResource, Path: "definitions/" + def.Group()}
+	return store.Op{
+		Key: key, Type: store.Put, Expect: entryRevision(before.Get(key)),
+		Value: fmt.Appendf(nil, "%s@%d", def.Name, def.Revision), RevisionAt: -1,
+	}
 }
 
 // finish deletes the objects of a definition that is going, and the definition's finalizer with the
@@ -133,8 +152,11 @@ func (d *definitions) deleteObjects(ctx context.Context, def *definition) (left 
 	return left, nil
 }
 
-// write changes a definition, unless it has changed meanwhile; then it is looked at again.
-func (d *definitions) write(ctx context.Context, def *definition, change func(obj kinds.Object)) (bool, error) {
+// write changes a definition, unless it, or what goes along, has changed meanwhile; then it is looked
+// at again.
+func (d *definitions) write(
+	ctx context.Context, def *definition, change func(obj kinds.Object), along ...store.Op,
+) (bool, error) {
 	set := d.server.kinds.Current()
 	k := set.Kind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
 	snap, err := d.server.store.Snapshot(ctx)
@@ -160,6 +182,7 @@ func (d *definitions) write(ctx context.Context, def *definition, change func(ob
 	if tree.Has(obj, "metadata", "deletionTimestamp") && len(tree.List(obj, "metadata", "finalizers")) == 0 {
 		op.Type = store.Delete
 	}
+	t.along = along
 	_, err = t.commit(op)
 	var conflict *store.ConflictError
 	if errors.As(err, &conflict) {

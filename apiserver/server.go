@@ -85,7 +85,7 @@ type Server struct {
 
 	mutators     []Mutator
 	validators   []Validator
-	allocations  *allocations
+	turns        *turns
 	managedTypes sync.Map // *schema.Schema to *managed.Type
 
 	// stopped is closed when watches have to end.
@@ -138,7 +138,7 @@ func New(opts Options) (*Server, error) {
 	s.build = readBuild()
 	s.mutators = append([]Mutator{namespaceLifecycle{}}, opts.Mutators...)
 	s.validators = opts.Validators
-	s.allocations = newAllocations(opts.ServiceCIDR)
+	s.turns = newTurns(opts.ServiceCIDR)
 	return s, nil
 }
 

@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/setpoint-dev/setpoint/kinds"
-	"github.com/setpoint-dev/setpoint/kinds/tree"
+	"github.com/setpoint-dev/setpoint/store"
 )
 
 // Node ports are given out from this range, upstream's default.
@@ -17,241 +17,118 @@ const (
 	nodePortLast  = 32767
 )
 
-// allocations are the service addresses and node ports in use. What the stored Services hold is the
-// truth; this is a copy of it, made before the first allocation, and what writes under way have
-// reserved. A write that fails gives back what it reserved, so a refused write costs nothing.
-type allocations struct {
+// turns say where the search for a free service address or node port begins. Each search moves on,
+// so that writes under way at the same time find different ones; that nobody else has what they
+// found is up to their commits, which reserve it.
+type turns struct {
 	cidr netip.Prefix
 
-	mu     sync.Mutex
-	loaded bool
-	ips    map[netip.Addr]bool
-	ports  map[int64]bool
-	// Where the search for a free one begins.
-	nextIP   netip.Addr
-	nextPort int64
+	mu   sync.Mutex
+	ip   netip.Addr // of the next search
+	port int64
 }
 
-func newAllocations(cidr netip.Prefix) *allocations {
-	return &allocations{cidr: cidr.Masked(), ips: map[netip.Addr]bool{}, ports: map[int64]bool{}}
+// addressesLeft are the first addresses of a range, which installations give to the API server and
+// to DNS by number: they are given out last.
+const addressesLeft = 16
+
+func newTurns(cidr netip.Prefix) *turns {
+	t := &turns{cidr: cidr.Masked(), port: nodePortFirst}
+	t.ip = t.first()
+	for range addressesLeft {
+		if next := t.ip.Next(); t.usable(next) {
+			t.ip = next
+		}
+	}
+	return t
 }
 
-// load reads what the stored Services hold, once: services calls its argument for each.
-func (a *allocations) load(services func(hold func(kinds.Object)) error) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.loaded {
-		return nil
-	}
-	err := services(func(service kinds.Object) {
-		for _, ip := range addressesOf(service) {
-			a.ips[ip] = true
-		}
-		for _, port := range portsOf(service) {
-			a.ports[port] = true
-		}
-	})
-	a.loaded = err == nil
-	return err
-}
-
-// ip reserves an address; the zero one asks for any.
-func (a *allocations) ip(asked netip.Addr) (netip.Addr, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !asked.IsValid() {
-		return a.freeIP()
-	}
-	if !a.usable(asked) {
-		return asked, errors.New("the provided network does not match the current range")
-	}
-	if a.ips[asked] {
-		return asked, errors.New("provided IP is already allocated")
-	}
-	a.ips[asked] = true
-	return asked, nil
-}
-
-// freeIP takes addresses in turn, beginning behind those that installations give to the API server
-// and to DNS by number.
-func (a *allocations) freeIP() (netip.Addr, error) {
-	first := a.cidr.Addr().Next()
-	start := a.nextIP
-	if !a.usable(start) {
-		start = first
-		for range 16 {
-			if next := start.Next(); a.usable(next) {
-				start = next
-			}
-		}
-	}
-	for ip := start; ; {
-		next := ip.Next()
-		if !a.usable(next) {
-			next = first
-		}
-		if !a.ips[ip] && a.usable(ip) {
-			a.ips[ip], a.nextIP = true, next
-			return ip, nil
-		}
-		if ip = next; ip == start {
-			return netip.Addr{}, errors.New("range is full")
-		}
-	}
-}
+func (t *turns) first() netip.Addr { return t.cidr.Addr().Next() }
 
 // usable says whether an address is in the range, and neither its first, which names the network,
 // nor its last, which reaches all.
-func (a *allocations) usable(ip netip.Addr) bool {
-	return a.cidr.Contains(ip) && a.cidr.Contains(ip.Next()) && ip != a.cidr.Addr()
+func (t *turns) usable(ip netip.Addr) bool {
+	return t.cidr.Contains(ip) && t.cidr.Contains(ip.Next()) && ip != t.cidr.Addr()
 }
 
-// port reserves a node port; zero asks for any.
-func (a *allocations) port(asked int64) (int64, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if asked == 0 {
-		return a.freePort()
+var errRangeFull = errors.New("range is full")
+
+// freeIP takes addresses in turn until one is free.
+func (t *turns) freeIP(free func(netip.Addr) bool) (netip.Addr, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for start, ip := t.ip, t.ip; ; {
+		found := ip
+		if ip = ip.Next(); !t.usable(ip) {
+			ip = t.first()
+		}
+		if t.usable(found) && free(found) {
+			t.ip = ip
+			return found, nil
+		}
+		if ip == start {
+			return netip.Addr{}, errRangeFull
+		}
 	}
-	if asked < nodePortFirst || asked > nodePortLast {
-		return 0, fmt.Errorf("provided port is not in the valid range. The range of valid ports is %d-%d",
-			nodePortFirst, nodePortLast)
-	}
-	if a.ports[asked] {
-		return 0, errors.New("provided port is already allocated")
-	}
-	a.ports[asked] = true
-	return asked, nil
 }
 
-func (a *allocations) freePort() (int64, error) {
+// freePort takes ports in turn until one is free.
+func (t *turns) freePort(free func(int64) bool) (int64, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	const count = nodePortLast - nodePortFirst + 1
-	for i := range int64(count) {
-		port := nodePortFirst + (a.nextPort+i)%count
-		if !a.ports[port] {
-			a.ports[port], a.nextPort = true, port+1-nodePortFirst
-			return port, nil
+	for range count {
+		found := t.port
+		if t.port++; t.port > nodePortLast {
+			t.port = nodePortFirst
+		}
+		if free(found) {
+			return found, nil
 		}
 	}
-	return 0, errors.New("range is full")
+	return 0, errRangeFull
 }
 
-func (a *allocations) release(ips []netip.Addr, ports []int64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, ip := range ips {
-		delete(a.ips, ip)
+// allocateIP chooses a service address that is free in a state; "" asks for any.
+func (t *write) allocateIP(snap store.Snapshot, text string) (string, error) {
+	turns := t.server.turns
+	free := func(ip netip.Addr) bool {
+		return t.free(snap, kinds.Held{Space: kinds.ServiceAddresses, Name: ip.String()})
 	}
-	for _, port := range ports {
-		delete(a.ports, port)
-	}
-}
-
-// addressesOf are the addresses that a Service holds.
-func addressesOf(service kinds.Object) (ips []netip.Addr) {
-	for _, text := range append(tree.Strings(service, "spec", "clusterIPs"), tree.Str(service, "spec", "clusterIP")) {
-		if ip, err := netip.ParseAddr(text); err == nil {
-			ips = append(ips, ip)
+	ip, err := netip.ParseAddr(text)
+	switch {
+	case text == "":
+		if ip, err = turns.freeIP(free); err != nil {
+			return "", err
 		}
+	case err != nil:
+		return "", errors.New(strconv.Quote(text) + " is not an IP address")
+	case !turns.usable(ip):
+		return "", errors.New("the provided network does not match the current range")
+	case !free(ip):
+		return "", errors.New("provided IP is already allocated")
 	}
-	return ips
-}
-
-// portsOf are the node ports that a Service holds.
-func portsOf(service kinds.Object) (ports []int64) {
-	for _, p := range tree.Maps(service, "spec", "ports") {
-		if n := tree.Int(p, "nodePort"); n != 0 {
-			ports = append(ports, n)
-		}
-	}
-	if n := tree.Int(service, "spec", "healthCheckNodePort"); n != 0 {
-		ports = append(ports, n)
-	}
-	return ports
-}
-
-func isService(k *kinds.Kind) bool { return k.Group == "" && k.Kind == "Service" }
-
-// allocateIP reserves a service address for the write; "" asks for any.
-func (t *write) allocateIP(text string) (string, error) {
-	var asked netip.Addr
-	if text != "" {
-		var err error
-		if asked, err = netip.ParseAddr(text); err != nil {
-			return "", errors.New(strconv.Quote(text) + " is not an IP address")
-		}
-	}
-	if err := t.loadAllocations(); err != nil {
-		return "", err
-	}
-	a := t.server.allocations
-	ip, err := a.ip(asked)
-	if err != nil {
-		return "", err
-	}
-	t.reserved = append(t.reserved, func() { a.release([]netip.Addr{ip}, nil) })
+	t.chosen = append(t.chosen, kinds.Held{Space: kinds.ServiceAddresses, Name: ip.String()})
 	return ip.String(), nil
 }
 
-// allocatePort reserves a node port for the write; zero asks for any.
-func (t *write) allocatePort(asked int64) (int64, error) {
-	if err := t.loadAllocations(); err != nil {
-		return 0, err
+// allocatePort chooses a node port that is free in a state; zero asks for any.
+func (t *write) allocatePort(snap store.Snapshot, asked int64) (port int64, err error) {
+	held := func(port int64) kinds.Held {
+		return kinds.Held{Space: kinds.NodePorts, Name: strconv.FormatInt(port, 10)}
 	}
-	a := t.server.allocations
-	port, err := a.port(asked)
-	if err != nil {
-		return 0, err
+	free := func(port int64) bool { return t.free(snap, held(port)) }
+	switch port = asked; {
+	case asked == 0:
+		if port, err = t.server.turns.freePort(free); err != nil {
+			return 0, err
+		}
+	case asked < nodePortFirst || asked > nodePortLast:
+		return 0, fmt.Errorf("provided port is not in the valid range. The range of valid ports is %d-%d",
+			nodePortFirst, nodePortLast)
+	case !free(asked):
+		return 0, errors.New("provided port is already allocated")
 	}
-	t.reserved = append(t.reserved, func() { a.release(nil, []int64{port}) })
+	t.chosen = append(t.chosen, held(port))
 	return port, nil
-}
-
-func (t *write) loadAllocations() error {
-	return t.server.allocations.load(func(hold func(kinds.Object)) error {
-		snap, err := t.newest()
-		if err != nil {
-			return err
-		}
-		for e := range entries(snap, "services", "", "") {
-			service, err := t.load(e)
-			if err != nil {
-				return err
-			}
-			hold(service)
-		}
-		return nil
-	})
-}
-
-// settle gives back what a Service held and, changed or deleted (nil), does not hold any more.
-func (t *write) settle(old, now kinds.Object) {
-	if !isService(t.kind) {
-		return
-	}
-	var ips []netip.Addr
-	var ports []int64
-	held := map[any]bool{}
-	for _, ip := range addressesOf(now) {
-		held[ip] = true
-	}
-	for _, port := range portsOf(now) {
-		held[port] = true
-	}
-	for _, ip := range addressesOf(old) {
-		if !held[ip] {
-			ips = append(ips, ip)
-		}
-	}
-	for _, port := range portsOf(old) {
-		if !held[port] {
-			ports = append(ports, port)
-		}
-	}
-	release := func() { t.server.allocations.release(ips, ports) }
-	if t.batch != nil {
-		t.batch.settled = append(t.batch.settled, release)
-		return
-	}
-	release()
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"golang.org/x/sync/errgroup"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/setpoint-dev/setpoint/apiserver/authn"
@@ -41,9 +40,11 @@ func (s *Server) bootstrap(ctx context.Context, f first) error {
 	if k == nil {
 		return nil
 	}
-	// What is there must not even be tried: it holds its address already.
-	snap, err := s.store.Snapshot(ctx)
-	if err != nil || snap.Get(keyOf(k, f.namespace, tree.Str(f.obj, "metadata", "name"))) != nil {
+	there := func() (bool, error) {
+		snap, err := s.store.Snapshot(ctx)
+		return err == nil && snap.Get(keyOf(k, f.namespace, tree.Str(f.obj, "metadata", "name"))) != nil, err
+	}
+	if there, err := there(); there || err != nil {
 		return err
 	}
 	f.obj["apiVersion"], f.obj["kind"] = f.gvk.ToAPIVersionAndKind()
@@ -56,14 +57,15 @@ func (s *Server) bootstrap(ctx context.Context, f first) error {
 	if f.whole {
 		t.hooks = &kinds.Strategy{}
 	}
-	_, err = t.insert(func() (kinds.Object, error) {
+	_, err := t.insert(func() (kinds.Object, error) {
 		obj := tree.CopyMap(f.obj)
 		if _, err := k.Schema.Conform(obj); err != nil {
 			return nil, err
 		}
 		return obj, t.prepareNew(obj)
 	})
-	if apierrors.IsAlreadyExists(err) {
+	// Another server on the store may have made it meanwhile: then it exists, and holds its address.
+	if there, unknown := there(); err != nil && unknown == nil && there {
 		return nil
 	}
 	return err

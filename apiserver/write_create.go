@@ -109,7 +109,7 @@ func generateName(base string, random *random) string {
 // insertOnce is the line of a create, behind decoding. Possible errors: *store.ConflictError if
 // something else changed that the object depends on, and what a client sees.
 func (t *write) insertOnce(obj kinds.Object) ([]byte, error) {
-	defer t.begin()()
+	t.begin()
 	snap, err := t.newest()
 	if err != nil {
 		return nil, err
@@ -144,6 +144,9 @@ func (t *write) insertOnce(obj kinds.Object) ([]byte, error) {
 			return nil, t.alreadyExists(e)
 		}
 		return stamped(op, ""), nil
+	}
+	if err := t.hold(snap, nil, obj); err != nil {
+		return nil, err
 	}
 	op.Type = store.Put
 	entry, err := t.commit(op)

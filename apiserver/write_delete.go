@@ -169,7 +169,7 @@ func (t *write) remove(opts *metav1.DeleteOptions) (removed, error) {
 }
 
 func (t *write) removeOnce(opts *metav1.DeleteOptions) (removed, error) {
-	defer t.begin()()
+	t.begin()
 	snap, err := t.newest()
 	if err != nil {
 		return removed{}, err
@@ -208,15 +208,14 @@ func (t *write) removeOnce(opts *metav1.DeleteOptions) (removed, error) {
 	op.Expect = entry.Revision
 	if op.Type = store.Delete; gone.pending {
 		op.Type = store.Put
+	} else if err := t.hold(snap, live, nil); err != nil {
+		return removed{}, err
 	}
 	stored, err := t.commit(op)
 	if err != nil {
 		return removed{}, err
 	}
 	gone.value = stored.Value
-	if !gone.pending {
-		t.settle(live, nil)
-	}
 	return gone, nil
 }
 

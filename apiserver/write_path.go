@@ -49,9 +49,9 @@ type write struct {
 	hooks           *kinds.Strategy // of the subresource, where it has its own
 
 	// Of the attempt under way.
-	base     store.Revision // of the stored object
-	checks   []store.Op     // what else must not have changed
-	reserved []func()       // gives back what was allocated
+	base   store.Revision // of the stored object
+	along  []store.Op     // what else must not have changed, and what is reserved or given back
+	chosen []kinds.Held   // what was found free for the object
 
 	// consequence says that the server itself writes, because of another write.
 	consequence bool
@@ -146,26 +146,17 @@ func appendQuoted(b []byte, text string) []byte {
 	return append(b, quoted...)
 }
 
-// commit stores one change, together with what must not have changed meanwhile. What was allocated
-// stays allocated if it succeeds. Possible errors: *store.ConflictError, 409 for a term that is over,
-// and what storeError makes.
+// commit stores one change, together with what goes along with it. Possible errors:
+// *store.ConflictError, 409 for a term that is over, and what storeError makes.
 func (t *write) commit(op store.Op) (*store.Entry, error) {
-	ops, err := t.fenced(append([]store.Op{op}, t.checks...))
+	ops, err := t.fenced(append([]store.Op{op}, t.along...))
 	if err != nil {
 		return nil, err
 	}
 	result, err := t.state().Commit(t.ctx, ops...)
 	if err != nil {
-		if t.ctx.Err() != nil {
-			// It may still happen. What is held for nobody is found free at the next start.
-			t.reserved = nil
-		}
 		return nil, commitError(err)
 	}
-	if t.batch != nil {
-		t.batch.reserved = append(t.batch.reserved, t.reserved...)
-	}
-	t.reserved = nil
 	if !t.consequence {
 		t.server.definitions.after(t.ctx, op)
 	}
@@ -198,17 +189,8 @@ func (t *write) newest() (store.Snapshot, error) {
 	return snap, nil
 }
 
-// begin makes ready for an attempt; the returned function gives back what was allocated, unless it
-// was committed.
-func (t *write) begin() (end func()) {
-	t.checks = nil
-	return func() {
-		for _, release := range t.reserved {
-			release()
-		}
-		t.reserved = nil
-	}
-}
+// begin makes ready for an attempt.
+func (t *write) begin() { t.along, t.chosen = nil, nil }
 
 // env is what the kind's hooks may ask of the world during an attempt on a state.
 func (t *write) env(snap store.Snapshot) *kinds.Env {
@@ -217,8 +199,8 @@ func (t *write) env(snap store.Snapshot) *kinds.Env {
 		Now:          t.now,
 		User:         kinds.User(*t.user),
 		Get:          t.reader(snap),
-		AllocateIP:   t.allocateIP,
-		AllocatePort: t.allocatePort,
+		AllocateIP:   func(ip string) (string, error) { return t.allocateIP(snap, ip) },
+		AllocatePort: func(port int64) (int64, error) { return t.allocatePort(snap, port) },
 	}
 }
 
@@ -253,8 +235,8 @@ func (t *write) attributes(op Operation, obj, old kinds.Object, snap store.Snaps
 // depend makes the commit fail if an entry, which may be nil, is not as it is now.
 func (t *write) depend(e *store.Entry) *store.Entry {
 	known := func(op store.Op) bool { return op.Key == e.Key }
-	if e != nil && e.Key != t.key() && !slices.ContainsFunc(t.checks, known) {
-		t.checks = append(t.checks, store.Op{Key: e.Key, Expect: e.Revision})
+	if e != nil && e.Key != t.key() && !slices.ContainsFunc(t.along, known) {
+		t.along = append(t.along, store.Op{Key: e.Key, Expect: e.Revision})
 	}
 	return e
 }

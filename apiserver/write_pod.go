@@ -157,7 +157,7 @@ func (t *write) rewrite(edit func(obj kinds.Object, revision store.Revision) err
 }
 
 func (t *write) rewriteOnce(edit func(obj kinds.Object, revision store.Revision) error) error {
-	defer t.begin()()
+	t.begin()
 	snap, err := t.newest()
 	if err != nil {
 		return err

@@ -159,7 +159,7 @@ func (t *write) createByUpdate(c change) ([]byte, error) {
 
 // replace is the line of an update, behind decoding or patching.
 func (t *write) replace(snap store.Snapshot, entry *store.Entry, live, obj kinds.Object) ([]byte, error) {
-	defer t.begin()()
+	t.begin()
 	a := t.attributes(Update, obj, live, snap)
 	if err := t.mutate(a); err != nil {
 		return nil, err
@@ -184,7 +184,7 @@ func (t *write) replace(snap store.Snapshot, entry *store.Entry, live, obj kinds
 		return nil, err
 	}
 	if t.goesByUpdate(obj, live) {
-		return t.deleteByUpdate(entry, live, obj)
+		return t.deleteByUpdate(snap, entry, live, obj)
 	}
 	if unchanged(obj, live) {
 		return entry.Value, nil
@@ -193,12 +193,14 @@ func (t *write) replace(snap store.Snapshot, entry *store.Entry, live, obj kinds
 	if t.opts.dryRun {
 		return stamped(op, revisionText(entry.Revision)), nil
 	}
+	if err := t.hold(snap, live, obj); err != nil {
+		return nil, err
+	}
 	op.Type, op.Expect = store.Put, entry.Revision
 	stored, err := t.commit(op)
 	if err != nil {
 		return nil, err
 	}
-	t.settle(live, obj)
 	return stored.Value, nil
 }
 
@@ -266,16 +268,18 @@ func (t *write) goesByUpdate(obj, live kinds.Object) bool {
 
 // deleteByUpdate deletes what an update left nothing to wait for. The client is shown what it
 // wrote, with the revision that was there before.
-func (t *write) deleteByUpdate(entry *store.Entry, live, obj kinds.Object) ([]byte, error) {
+func (t *write) deleteByUpdate(snap store.Snapshot, entry *store.Entry, live, obj kinds.Object) ([]byte, error) {
 	op := t.encode(obj)
 	value := stamped(op, revisionText(entry.Revision))
 	if t.opts.dryRun {
 		return value, nil
 	}
+	if err := t.hold(snap, live, nil); err != nil {
+		return nil, err
+	}
 	op.Type, op.Expect = store.Delete, entry.Revision
 	if _, err := t.commit(op); err != nil {
 		return nil, err
 	}
-	t.settle(live, nil)
 	return value, nil
 }

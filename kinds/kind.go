@@ -77,6 +77,9 @@ type Kind struct {
 	OrphanWarning string
 	// GracePeriod returns the seconds DELETE leaves an object to end by itself; nil: it goes at once.
 	GracePeriod func(obj Object, asked *int64) int64
+	// Holds returns what an object has that no other object may have at the same time; nil: nothing.
+	// The server reserves it with the write that begins it, and gives it back with the one that ends it.
+	Holds func(obj Object) []Held
 	// Fields are what field selectors may name, beside metadata.name and metadata.namespace, and
 	// how to read them.
 	Fields map[string]func(Object) string
@@ -110,12 +113,21 @@ type Env struct {
 	User User
 	// Get reads another object, or nil if there is none. What it returns is read-only.
 	Get func(group, resource, namespace, name string) Object
-	// AllocateIP reserves a service address ("" asks for any) for the object that is being written
-	// and gives it back if the write fails.
+	// AllocateIP chooses a service address that nobody holds ("" asks for any) for the object that is
+	// being written. What it comes to hold, Kind.Holds says.
 	AllocateIP func(ip string) (string, error)
 	// AllocatePort does the same for a node port; zero asks for any.
 	AllocatePort func(port int64) (int64, error)
 }
+
+// Held is something that one object at a time can have: a name in a space.
+type Held struct{ Space, Name string }
+
+// The spaces of what services hold: addresses in their usual spelling, and decimal numbers.
+const (
+	ServiceAddresses = "service-addresses"
+	NodePorts        = "node-ports"
+)
 
 // User is somebody as the server knows him, for kinds whose objects say who made them.
 type User struct {

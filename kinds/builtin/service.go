@@ -2,6 +2,9 @@ package builtin
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -41,6 +44,7 @@ func service() *kinds.Kind {
 		ReturnDeleted:      true,
 		DefaultPropagation: "Background",
 		NameRule:           apivalidation.NameIsDNSLabel,
+		Holds:              serviceHolds,
 		Fields: map[string]func(kinds.Object) string{
 			"spec.clusterIP": func(obj kinds.Object) string { return tree.Str(obj, "spec", "clusterIP") },
 			"spec.type":      func(obj kinds.Object) string { return tree.Str(obj, "spec", "type") },
@@ -56,6 +60,31 @@ func service() *kinds.Kind {
 			Warnings:               serviceWarnings,
 		},
 	}
+}
+
+// serviceHolds names the addresses and the ports of the nodes that are the service's alone.
+func serviceHolds(obj kinds.Object) (held []kinds.Held) {
+	hold := func(space, name string) {
+		if h := (kinds.Held{Space: space, Name: name}); !slices.Contains(held, h) {
+			held = append(held, h)
+		}
+	}
+	spec := tree.Map(obj, "spec")
+	for _, text := range append(tree.Strings(spec, "clusterIPs"), tree.Str(spec, "clusterIP")) {
+		if ip, err := netip.ParseAddr(text); err == nil {
+			hold(kinds.ServiceAddresses, ip.String())
+		}
+	}
+	port := func(number int64) {
+		if number != 0 {
+			hold(kinds.NodePorts, strconv.FormatInt(number, 10))
+		}
+	}
+	for _, p := range tree.Maps(spec, "ports") {
+		port(tree.Int(p, "nodePort"))
+	}
+	port(tree.Int(spec, "healthCheckNodePort"))
+	return held
 }
 
 func defaultService(obj kinds.Object) {

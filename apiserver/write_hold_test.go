@@ -1,0 +1,213 @@
+package apiserver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+
+	"github.com/setpoint-dev/setpoint/apiserver"
+	"github.com/setpoint-dev/setpoint/kinds/tree"
+	"github.com/setpoint-dev/setpoint/store"
+	"github.com/setpoint-dev/setpoint/store/memory"
+)
+
+// newAPIs makes servers that share a store, with addresses for more than a thousand services.
+func newAPIs(t *testing.T, count int, options ...func(*apiserver.Options)) (all []*api, s store.Store) {
+	s = memory.New(memory.Options{})
+	t.Cleanup(func() { s.Close() })
+	shared := func(o *apiserver.Options) { o.Store, o.ServiceCIDR = s, netip.MustParsePrefix("10.0.0.0/21") }
+	for range count {
+		all = append(all, newAPI(t, append([]func(*apiserver.Options){shared}, options...)...))
+	}
+	return all, s
+}
+
+const nodePorts = `"spec":{"type":"NodePort","ports":[{"name":"a","port":80},{"name":"b","port":81}]}}`
+
+// holders returns who has each address and port, by what services say, and how many are reserved.
+func holders(t *testing.T, a *api, s store.Store) (by map[string]string, reserved int) {
+	t.Helper()
+	by = map[string]string{}
+	for _, item := range tree.Maps(a.want(200, "GET /api/v1/services", "", "").body, "items") {
+		name := tree.Str(item, "metadata", "name")
+		held := []string{tree.Str(item, "spec", "clusterIP")}
+		for _, p := range tree.Maps(item, "spec", "ports") {
+			if port := p["nodePort"]; port != nil {
+				held = append(held, fmt.Sprint(port))
+			}
+		}
+		for _, h := range held {
+			if other := by[h]; other != "" {
+				t.Errorf("%s and %s both have %s", name, other, h)
+			}
+			by[h] = name
+		}
+	}
+	snap, err := s.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return by, snap.Count("@reserved", store.ListOptions{})
+}
+
+// expect is want for use beside the test's own goroutine.
+func (a *api) expect(code int, line, body string) {
+	if got := a.do(line, "", body); got.code != code {
+		a.t.Errorf("%s: got %d, want %d: %s", line, got.code, code, got.text)
+	}
+}
+
+// together has clients of each server make requests at the same time.
+func together(apis []*api, requests, clients int, request func(a *api, n int)) {
+	var group sync.WaitGroup
+	for i, a := range apis {
+		for c := range clients {
+			group.Go(func() {
+				for n := c; n < requests; n += clients {
+					request(a, i*requests+n)
+				}
+			})
+		}
+	}
+	group.Wait()
+}
+
+func TestB160_ServersOnOneStoreGiveNothingOutTwice(t *testing.T) {
+	const each = 200
+	apis, s := newAPIs(t, 2)
+	together(apis, each, 8, func(a *api, n int) {
+		a.expect(201, "POST "+svcs, fmt.Sprintf(`{"metadata":{"name":"s%d"},%s`, n, nodePorts))
+	})
+	by, reserved := holders(t, apis[0], s)
+	if want := 1 + 3*2*each; len(by) != want || reserved != want {
+		t.Errorf("%d addresses and ports are held and %d reserved, want %d", len(by), reserved, want)
+	}
+	// A server that starts now knows it all.
+	third := newAPI(t, func(o *apiserver.Options) { o.Store, o.ServiceCIDR = s, netip.MustParsePrefix("10.0.0.0/21") })
+	for h := range by {
+		if ip, err := netip.ParseAddr(h); err == nil {
+			third.want(422, "POST "+svcs, "", `{"metadata":{"name":"again"},"spec":{"clusterIP":"`+ip.String()+`","ports":[{"port":80}]}}`)
+		}
+	}
+	together(apis, each, 8, func(a *api, n int) { a.expect(200, fmt.Sprintf("DELETE %s/s%d", svcs, n), "") })
+	if by, reserved = holders(t, third, s); len(by) != 1 || reserved != 1 {
+		t.Errorf("after all was deleted, %v are held and %d reserved, want that of default/kubernetes", by, reserved)
+	}
+}
+
+// Everybody wants the same address and the same port, on each server; one gets them.
+func TestB160_OneOfManyGetsWhatAllAskFor(t *testing.T) {
+	apis, s := newAPIs(t, 2)
+	var mu sync.Mutex
+	codes := map[int]int{}
+	together(apis, 40, 4, func(a *api, n int) {
+		got := a.do("POST "+svcs, "", fmt.Sprintf(
+			`{"metadata":{"name":"s%d"},"spec":{"type":"NodePort","clusterIP":"10.0.0.99","ports":[{"port":80,"nodePort":30007}]}}`, n))
+		mu.Lock()
+		defer mu.Unlock()
+		codes[got.code]++
+	})
+	if codes[201] != 1 || codes[422] != 79 {
+		t.Errorf("answers by code: %v, want one 201 and otherwise 422", codes)
+	}
+	if by, reserved := holders(t, apis[0], s); len(by) != 3 || reserved != 3 {
+		t.Errorf("%v are held and %d reserved, want three", by, reserved)
+	}
+}
+
+// refusing fails every commit while it is on.
+type refusing struct {
+	store.Store
+	on bool
+}
+
+func (r *refusing) Commit(ctx context.Context, ops ...store.Op) (store.Result, error) {
+	if r.on {
+		return store.Result{}, errors.New("refused")
+	}
+	return r.Store.Commit(ctx, ops...)
+}
+
+func TestB160_FailedWritesLeaveNothing(t *testing.T) {
+	faulty := &refusing{}
+	a := newAPI(t, func(o *apiserver.Options) {
+		faulty.Store = o.Store
+		o.Store = faulty
+	})
+	a.want(201, "POST "+svcs, "", `{"metadata":{"name":"there"},`+nodePorts)
+	_, before := holders(t, a, a.store)
+	faulty.on = true
+	for range 300 {
+		a.want(500, "POST "+svcs, "", `{"metadata":{"name":"new"},`+nodePorts)
+		a.want(500, "PATCH "+svcs+"/there", merge, `{"spec":{"type":"ClusterIP"}}`)
+		a.want(500, "DELETE "+svcs+"/there", "", "")
+	}
+	if _, reserved := holders(t, a, a.store); reserved != before {
+		t.Errorf("%d are reserved, and were %d", reserved, before)
+	}
+	faulty.on = false
+	a.want(201, "POST "+svcs, "", `{"metadata":{"name":"new"},`+nodePorts)
+	a.want(200, "PATCH "+svcs+"/there", merge, `{"spec":{"type":"ExternalName","externalName":"x.example"}}`)
+	if by, reserved := holders(t, a, a.store); reserved != 4 || by[""] != "there" {
+		t.Errorf("%d are reserved, want four: %v", reserved, by)
+	}
+}
+
+// counting does something at a commit, by its number.
+type counting struct {
+	store.Store
+	count int
+	at    func(n int) error
+}
+
+func (c *counting) Commit(ctx context.Context, ops ...store.Op) (store.Result, error) {
+	if c.at != nil {
+		c.count++
+		if err := c.at(c.count); err != nil {
+			return store.Result{}, err
+		}
+	}
+	return c.Store.Commit(ctx, ops...)
+}
+
+// Two servers each make a definition of the same short name, and each is about to give it out when
+// the other does.
+func TestServersOnOneStoreGiveANameToOneDefinition(t *testing.T) {
+	const path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	create := func(a *api, plural string) {
+		a.expect(201, "POST "+path, fmt.Sprintf(`{"metadata":{"name":"%s.x.io"},"spec":{"group":"x.io",
+			"scope":"Cluster","names":{"plural":"%[1]s","kind":"K%[1]s","shortNames":["th"]},"versions":[{"name":"v1",
+			"served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`, plural))
+	}
+	var stores []*counting
+	apis, s := newAPIs(t, 2, func(o *apiserver.Options) {
+		stores = append(stores, &counting{Store: o.Store})
+		o.Store = stores[len(stores)-1]
+	})
+	stores[0].at = func(n int) error {
+		if n == 2 { // the definition is there, and is to be given its names
+			create(apis[1], "a")
+		}
+		return nil
+	}
+	stores[1].at = func(n int) error {
+		if n == 3 { // a has its names, and b is to be told
+			return errors.New("refused")
+		}
+		return nil
+	}
+	create(apis[0], "b")
+	if stores[0].count < 2 || stores[1].count < 3 {
+		t.Fatalf("%d and %d commits were made, want 2 and 3", stores[0].count, stores[1].count)
+	}
+	third := newAPI(t, func(o *apiserver.Options) { o.Store = s })
+	for name, want := range map[string]string{"a.x.io": "[th]", "b.x.io": "[]"} {
+		def := third.want(200, "GET "+path+"/"+name, "", "")
+		if got := fmt.Sprint(tree.Strings(def.body, "status", "acceptedNames", "shortNames")); got != want {
+			t.Errorf("%s has the short names %s, want %s", name, got, want)
+		}
+	}
+}
