@@ -86,6 +86,8 @@ func RunNode(ctx context.Context, config *rest.Config, opts NodeOptions) error {
 		defer processes.Close()
 		runtime = processes
 	}
+	config = rest.CopyConfig(config)
+	config.UserAgent = "setpoint-node/setpoint" // under which the node's writes are owned
 	manager, err := controller.NewManager(config, controller.ManagerOptions{
 		Logger: opts.Log, Clock: opts.Clock, Fields: fieldsOf(opts.Name),
 	})

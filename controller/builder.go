@@ -1,10 +1,12 @@
 package controller
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	cr "sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -18,7 +20,8 @@ import (
 type Builder struct {
 	mgr     *Manager
 	name    string
-	primary []watch // one, if For was called
+	primary []watch                 // one, if For was called
+	kind    schema.GroupVersionKind // of primary
 	watches []watch
 	sources []source.Source
 	filters []predicate.Predicate
@@ -111,9 +114,10 @@ func (b *Builder) check(r reconcile.Reconciler) error {
 			return err
 		case w.owned && len(b.primary) == 0:
 			return fmt.Errorf("Owns(%s) without For: whose are they", gvk.Kind)
-		case b.name == "":
-			b.name = strings.ToLower(gvk.Kind) // the first is that of For
+		case b.kind.Empty() && len(b.primary) > 0:
+			b.kind = gvk // the first is that of For
 		}
 	}
+	b.name = cmp.Or(b.name, strings.ToLower(b.kind.Kind))
 	return nil
 }

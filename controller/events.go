@@ -90,7 +90,7 @@ func (s *eventSink) write(ctx context.Context, e *corev1.Event) error {
 		before := known.DeepCopy()
 		known.Count++
 		known.LastTimestamp = e.LastTimestamp
-		err := s.client.Patch(ctx, known, cr.MergeFrom(before))
+		err := s.client.Patch(ctx, known, cr.MergeFrom(before), cr.FieldOwner(e.ReportingController))
 		if !apierrors.IsNotFound(err) {
 			return err
 		}
@@ -102,7 +102,7 @@ func (s *eventSink) write(ctx context.Context, e *corev1.Event) error {
 		clear(s.series)
 	}
 	s.series[key] = e
-	return s.client.Create(ctx, e)
+	return s.client.Create(ctx, e, cr.FieldOwner(e.ReportingController))
 }
 
 // afford takes a new event off its object's budget.

@@ -1,20 +1,19 @@
 package controller
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"slices"
 	"sync"
+	"time"
 
-	"github.com/go-logr/logr"
-	"github.com/google/uuid"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	cr "sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/recorder"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/setpoint-dev/setpoint/client"
@@ -37,8 +36,16 @@ type loop struct {
 	told    []<-chan struct{} // closed when a handler has been told of all that was first listed
 	filters []predicate.Predicate
 
-	mu   sync.Mutex
-	keys map[request]*unsettled // keys with writes that the cache may not show yet
+	kind   schema.GroupVersionKind // of primary
+	events recorder.EventRecorder
+	wakes  wakes
+	spins  spins
+
+	mu      sync.Mutex             // guards what is below
+	keys    map[request]*unsettled // keys with writes that the cache may not show yet
+	paused  map[request]types.UID
+	failing map[request]time.Time // since when each key's passes have failed
+	going   map[request]time.Time // since when each key's object is being deleted
 }
 
 // unsettled is a key that has written what the cache may not show yet.
@@ -48,14 +55,18 @@ type unsettled struct {
 }
 
 func newLoop(b *Builder, r reconcile.Reconciler) *loop {
+	b.options.FieldOwner = cmp.Or(b.options.FieldOwner, b.name)
 	l := &loop{
 		name: b.name, opts: b.options, mgr: b.mgr, reconciler: r,
+		events:  b.mgr.GetEventRecorder(b.options.FieldOwner),
 		log:     b.mgr.opts.Logger.With("controller", b.name),
 		watches: slices.Concat(b.primary, b.watches), sources: b.sources, filters: slices.Clip(b.filters),
-		keys: make(map[request]*unsettled),
+		keys: make(map[request]*unsettled), paused: make(map[request]types.UID),
+		failing: make(map[request]time.Time), going: make(map[request]time.Time),
+		wakes: wakes{keys: make(map[request][]workqueue.Reason)},
 	}
 	if len(b.primary) > 0 {
-		l.primary = b.primary[0].object
+		l.primary, l.kind = b.primary[0].object, b.kind
 	}
 	l.queue = workqueue.New(workqueue.Options[request]{
 		Name: b.name, RateLimiter: b.options.RateLimiter, Clock: b.mgr.opts.Clock,
@@ -103,9 +114,18 @@ func (l *loop) step(ctx context.Context, key request, priority int) {
 	if !l.settled(ctx, key, priority, u) {
 		return
 	}
+	reasons, seen := l.wakes.take(key), l.look(ctx, key)
+	l.note(key, seen)
+	if l.pauses(key, seen) {
+		l.queue.Forget(key)
+		l.tidy(key, u)
+		return
+	}
 	l.stats.active.Inc()
 	defer l.stats.active.Dec()
-	result, err := l.reconcile(ctx, key, &u.writes)
+	ctx, p := l.begin(ctx, key, seen, reasons)
+	result, err := l.reconcile(ctx, p, &u.writes)
+	l.spun(p, seen, !u.writes.Empty())
 	l.conclude(key, priority, result, err)
 	l.tidy(key, u)
 }
@@ -164,60 +184,15 @@ func (l *loop) unpark(key request, priority int, u *unsettled) {
 	l.mu.Lock()
 	u.parked = false
 	l.mu.Unlock()
-	l.queue.AddWith(workqueue.AddOptions{
+	l.add(workqueue.AddOptions{
 		Priority: priority, Reason: workqueue.Reason{Event: "cache shows own writes"},
 	}, key)
 }
 
-type passKey struct{}
-
-// PassFrom returns the id of the pass that a context was made for, as its log lines have it.
-func PassFrom(ctx context.Context) string {
-	id, _ := ctx.Value(passKey{}).(string)
-	return id
-}
-
-// LoggerFrom returns the logger of the pass that a context was made for, or slog.Default().
-func LoggerFrom(ctx context.Context) *slog.Logger {
-	if l := logr.FromContextAsSlogLogger(ctx); l != nil {
-		return l
-	}
-	return slog.Default()
-}
-
-// reconcile calls the reconciler once. A panic of it is returned as an error.
-func (l *loop) reconcile(ctx context.Context, key request, writes *client.Writes) (result reconcile.Result, err error) {
-	id := uuid.NewString()
-	log := l.log.With("namespace", key.Namespace, "name", key.Name, "reconcileID", id)
-	ctx = context.WithValue(client.Track(ctx, writes), passKey{}, id)
-	ctx = logr.NewContextWithSlogLogger(ctx, log)
-	if l.opts.ReconcileTimeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, l.opts.ReconcileTimeout)
-		defer cancel()
-	}
-	began := l.mgr.opts.Clock.Now()
-	defer func() {
-		if p := recover(); p != nil {
-			log.Error("reconcile panicked", "panic", p, "stack", string(debug.Stack()))
-			result, err = reconcile.Result{}, fmt.Errorf("panic: %v", p)
-			l.stats.panics.Inc()
-		}
-		l.stats.observe(l.mgr.opts.Clock.Since(began), result, err)
-		l.report(ctx, log, err)
-	}()
-	return l.reconciler.Reconcile(ctx, key)
-}
-
-// report logs an error by how much it is to worry about.
-func (l *loop) report(ctx context.Context, log *slog.Logger, err error) {
-	switch {
-	case err == nil, ctx.Err() != nil && errors.Is(err, context.Canceled):
-	case apierrors.IsConflict(err):
-		log.Info("conflict; reading again", "err", err)
-	default:
-		log.Error("reconcile failed", "err", err, "terminal", errors.Is(err, reconcile.TerminalError(nil)))
-	}
+// add is how every key gets into the queue that has a reason to.
+func (l *loop) add(opts workqueue.AddOptions, keys ...request) {
+	l.wakes.add(opts.Reason, keys...)
+	l.queue.AddWith(opts, keys...)
 }
 
 // conclude decides when the key comes back.
@@ -225,20 +200,41 @@ func (l *loop) conclude(key request, priority int, result reconcile.Result, err 
 	if result.Priority != nil {
 		priority = *result.Priority
 	}
-	switch {
-	case errors.Is(err, reconcile.TerminalError(nil)):
-		l.queue.Forget(key)
-	case err != nil:
+	outcome := outcomeOf(result, err)
+	l.failed(key, outcome.failed())
+	switch outcome {
+	case outcomeError, outcomeConflict:
 		l.queue.Fail(key, err, priority)
-	case result.RequeueAfter > 0:
+	case outcomeAgain:
+		l.queue.AddWith(workqueue.AddOptions{RateLimited: true, Priority: priority}, key)
+	case outcomeAfter:
 		l.queue.Forget(key)
-		l.queue.AddWith(workqueue.AddOptions{
+		l.add(workqueue.AddOptions{
 			After: result.RequeueAfter, Priority: priority, Reason: workqueue.Reason{Event: "asked to look again"},
 		}, key)
-	//lint:ignore SA1019 deprecated upstream, and still sent by operators
-	case result.Requeue:
-		l.queue.AddWith(workqueue.AddOptions{RateLimited: true, Priority: priority}, key)
 	default:
 		l.queue.Forget(key)
+	}
+}
+
+// failed remembers since when a key's passes have failed.
+func (l *loop) failed(key request, failed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !failed {
+		delete(l.failing, key)
+	} else if _, known := l.failing[key]; !known {
+		l.failing[key] = l.mgr.opts.Clock.Now()
+	}
+}
+
+// note remembers since when a key's object is being deleted.
+func (l *loop) note(key request, s state) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.deleting.IsZero() {
+		delete(l.going, key)
+	} else {
+		l.going[key] = s.deleting
 	}
 }

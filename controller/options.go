@@ -18,6 +18,11 @@ type Options struct {
 	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
 	// ReconcileTimeout bounds one pass; zero leaves it unbounded.
 	ReconcileTimeout time.Duration
+	// FieldOwner is under which name what the controller writes is owned, and is found in the history
+	// of objects. Empty is the controller's name.
+	FieldOwner string
+	// IgnorePause has the controller work on objects that have PausedAnnotation, too.
+	IgnorePause bool
 	// AnyReplica says that the controller runs on every replica of the process, and not only on
 	// the one that holds the manager's lease.
 	AnyReplica bool

@@ -15,6 +15,8 @@ type QueueView struct {
 	Keys []workqueue.Key[request]
 	// Parked are keys that wait until the cache shows what they wrote themselves.
 	Parked []types.NamespacedName
+	// Paused are objects that are left alone because of PausedAnnotation.
+	Paused []types.NamespacedName
 }
 
 // Queues returns the queues of all controllers, in the order in which they were added.
@@ -39,6 +41,9 @@ func (l *loop) view() QueueView {
 		if u.parked {
 			v.Parked = append(v.Parked, key.NamespacedName)
 		}
+	}
+	for key := range l.paused {
+		v.Paused = append(v.Paused, key.NamespacedName)
 	}
 	return v
 }

@@ -46,8 +46,11 @@ func (l *loop) watch(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if err := l.mgr.referee.watch(informer, gvk); err != nil {
+			return err
+		}
 		told, err := informer.AddEventHandler(&listener{
-			ctx: ctx, kind: gvk.Kind, handler: h, queue: l.queue,
+			ctx: ctx, kind: gvk.Kind, handler: h, loop: l, primary: w.handler == nil && !w.owned,
 			predicates: append(l.filters, w.predicates...),
 		})
 		if err != nil {
@@ -114,7 +117,8 @@ type listener struct {
 	kind       string
 	handler    handler.EventHandler
 	predicates []predicate.Predicate
-	queue      *workqueue.Queue[request]
+	loop       *loop
+	primary    bool // the object's own key is enqueued
 }
 
 var _ toolscache.ResourceEventHandler = (*listener)(nil)
@@ -136,11 +140,12 @@ func (l *listener) OnAdd(obj any, initial bool) {
 func (l *listener) OnUpdate(old, obj any) {
 	e := event.UpdateEvent{ObjectOld: old.(cr.Object), ObjectNew: obj.(cr.Object)}
 	for _, p := range l.predicates {
-		if !p.Update(e) {
+		// That it may be worked on again is nothing a predicate would let through for itself.
+		if !p.Update(e) && !(l.primary && Paused(e.ObjectOld) && !Paused(e.ObjectNew)) {
 			return
 		}
 	}
-	q := l.because("updated", e.ObjectNew)
+	q := l.because(reasonUpdated, e.ObjectNew)
 	if e.ObjectOld == e.ObjectNew {
 		q.reason.Event, q.priority = "resynced", handler.LowPriority
 	}
@@ -162,7 +167,7 @@ func (l *listener) OnDelete(obj any) {
 }
 
 func (l *listener) because(what string, obj cr.Object) *reasoned {
-	return &reasoned{Queue: l.queue, reason: workqueue.Reason{
+	return &reasoned{Queue: l.loop.queue, loop: l.loop, reason: workqueue.Reason{
 		Event: what, Kind: l.kind, Object: cr.ObjectKeyFromObject(obj),
 	}}
 }
@@ -170,6 +175,7 @@ func (l *listener) because(what string, obj cr.Object) *reasoned {
 // reasoned is the queue as one event sees it: what is added has the event's reason and priority.
 type reasoned struct {
 	*workqueue.Queue[request]
+	loop     *loop
 	reason   workqueue.Reason
 	priority int
 }
@@ -178,7 +184,7 @@ var _ priorityqueue.PriorityQueue[request] = (*reasoned)(nil)
 
 func (q *reasoned) add(opts workqueue.AddOptions, keys ...request) {
 	opts.Reason = q.reason
-	q.AddWith(opts, keys...)
+	q.loop.add(opts, keys...)
 }
 
 func (q *reasoned) Add(key request) { q.add(workqueue.AddOptions{Priority: q.priority}, key) }

@@ -37,7 +37,7 @@ func Setup(mgr *controller.Manager, opts Options) error {
 	return controller.ManagedBy(mgr).Named("scheduler").
 		Watches(&corev1.Pod{}, r.podEvents()).
 		Watches(&corev1.Node{}, r.nodeEvents()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: bindingsMax}).
+		WithOptions(controller.Options{FieldOwner: name, MaxConcurrentReconciles: bindingsMax}).
 		Complete(r)
 }
 

@@ -24,15 +24,18 @@ type Options struct {
 	Workers int
 }
 
+// name is the controller's in events and in the history of what it writes.
+const name = "daemonset-controller"
+
 // Setup adds the DaemonSet controller to the manager.
 func Setup(mgr *controller.Manager, opts Options) error {
-	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.Clock(), mgr.GetEventRecorder("daemonset-controller"))
+	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.Clock(), mgr.GetEventRecorder(name))
 	return controller.ManagedBy(mgr).Named("daemonset").
 		For(&appsv1.DaemonSet{}).
 		Owns(&corev1.Pod{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(adopters(mgr.GetClient()))).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.everySet), placementChanges).
-		WithOptions(controller.Options{MaxConcurrentReconciles: cmp.Or(opts.Workers, 2)}).
+		WithOptions(controller.Options{FieldOwner: name, MaxConcurrentReconciles: cmp.Or(opts.Workers, 2)}).
 		Complete(r)
 }
 

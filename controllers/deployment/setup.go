@@ -24,16 +24,19 @@ type Options struct {
 	Workers int
 }
 
+// name is the controller's in events and in the history of what it writes.
+const name = "deployment-controller"
+
 // Setup adds the Deployment controller to the manager.
 func Setup(mgr *controller.Manager, opts Options) error {
 	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.Clock(),
-		mgr.GetEventRecorder("deployment-controller"))
+		mgr.GetEventRecorder(name))
 	return controller.ManagedBy(mgr).Named("deployment").
 		For(&appsv1.Deployment{}).
 		Owns(&appsv1.ReplicaSet{}).
 		Watches(&appsv1.ReplicaSet{}, handler.EnqueueRequestsFromMapFunc(adopters(mgr.GetClient()))).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.recreates), deletions).
-		WithOptions(controller.Options{MaxConcurrentReconciles: cmp.Or(opts.Workers, 5)}).
+		WithOptions(controller.Options{FieldOwner: name, MaxConcurrentReconciles: cmp.Or(opts.Workers, 5)}).
 		Complete(r)
 }
 

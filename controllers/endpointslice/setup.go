@@ -23,6 +23,9 @@ type Options struct {
 	Workers int
 }
 
+// name is the controller's in the history of what it writes.
+const name = "endpointslice-controller"
+
 // Setup adds the EndpointSlice controller to the manager.
 func Setup(mgr *controller.Manager, opts Options) error {
 	r := newReconciler(mgr.GetClient())
@@ -31,7 +34,7 @@ func Setup(mgr *controller.Manager, opts Options) error {
 		Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(sliceService)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.podServices)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.nodeServices), zoneChanges).
-		WithOptions(controller.Options{MaxConcurrentReconciles: cmp.Or(opts.Workers, 5)}).
+		WithOptions(controller.Options{FieldOwner: name, MaxConcurrentReconciles: cmp.Or(opts.Workers, 5)}).
 		Complete(r)
 }
 

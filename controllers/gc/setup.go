@@ -20,10 +20,14 @@ type Options struct {
 	Rediscover time.Duration
 }
 
+// name is the controller's in events and in the history of what it writes.
+const name = "garbage-collector-controller"
+
 // Setup adds the garbage collector to the manager.
 func Setup(mgr *controller.Manager, opts Options) error {
 	cfg := rest.CopyConfig(mgr.GetConfig())
 	cfg.QPS = -1 // the workers bound what is asked at once
+	cfg.UserAgent = name + "/setpoint"
 	disco, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
 		return fmt.Errorf("discovery client: %w", err)
@@ -47,7 +51,7 @@ func Setup(mgr *controller.Manager, opts Options) error {
 		Discovery:  disco,
 		Clock:      mgr.Clock(),
 		Log:        mgr.Logger().With("controller", "gc"),
-		Events:     mgr.GetEventRecorder("garbage-collector-controller"),
+		Events:     mgr.GetEventRecorder(name),
 		Workers:    opts.Workers,
 		Rediscover: opts.Rediscover,
 	}))

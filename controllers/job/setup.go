@@ -19,14 +19,17 @@ type Options struct {
 	Workers int
 }
 
+// name is the controller's in events and in the history of what it writes.
+const name = "job-controller"
+
 // Setup adds the Job controller to the manager.
 func Setup(mgr *controller.Manager, opts Options) error {
-	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.Clock(), mgr.GetEventRecorder("job-controller"))
+	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.Clock(), mgr.GetEventRecorder(name))
 	return controller.ManagedBy(mgr).Named("job").
 		For(&batchv1.Job{}).
 		Owns(&corev1.Pod{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(adopters(mgr.GetClient()))).
-		WithOptions(controller.Options{MaxConcurrentReconciles: cmp.Or(opts.Workers, 5)}).
+		WithOptions(controller.Options{FieldOwner: name, MaxConcurrentReconciles: cmp.Or(opts.Workers, 5)}).
 		Complete(r)
 }
 

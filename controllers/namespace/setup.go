@@ -20,6 +20,9 @@ type Options struct {
 	Workers int
 }
 
+// name is the controller's in the history of what it writes.
+const name = "namespace-controller"
+
 // Setup adds the namespace controller to the manager.
 func Setup(mgr *controller.Manager, opts Options) error {
 	cfg := rest.CopyConfig(mgr.GetConfig())
@@ -34,7 +37,7 @@ func Setup(mgr *controller.Manager, opts Options) error {
 	}
 	return controller.ManagedBy(mgr).Named("namespace").
 		For(&corev1.Namespace{}, deleting).
-		WithOptions(controller.Options{MaxConcurrentReconciles: cmp.Or(opts.Workers, 10)}).
+		WithOptions(controller.Options{FieldOwner: name, MaxConcurrentReconciles: cmp.Or(opts.Workers, 10)}).
 		Complete(newReconciler(mgr.GetClient(), meta, disco, mgr.Clock()))
 }
 

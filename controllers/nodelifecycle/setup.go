@@ -54,6 +54,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// name is that of all three controllers in events and in the history of what it writes.
+const name = "node-controller"
+
 // Setup adds the node controllers to the manager.
 func Setup(mgr *controller.Manager, opts Options) error {
 	opts = opts.withDefaults()
@@ -61,9 +64,9 @@ func Setup(mgr *controller.Manager, opts Options) error {
 	if err != nil {
 		return fmt.Errorf("index pods by node: %w", err)
 	}
-	recorder := mgr.GetEventRecorder("node-controller")
+	recorder := mgr.GetEventRecorder(name)
 	nodes := newNodeReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.Clock(), recorder, opts)
-	workers := controller.Options{MaxConcurrentReconciles: opts.Workers}
+	workers := controller.Options{FieldOwner: name, MaxConcurrentReconciles: opts.Workers}
 	err = controller.ManagedBy(mgr).Named("nodelifecycle").
 		For(&corev1.Node{}).
 		Watches(&coordinationv1.Lease{}, handler.EnqueueRequestsFromMapFunc(leaseNode)).
@@ -84,6 +87,7 @@ func Setup(mgr *controller.Manager, opts Options) error {
 	}
 	return controller.ManagedBy(mgr).Named("endedpods").
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(oneKey), ended).
+		WithOptions(controller.Options{FieldOwner: name}).
 		Complete(&EndedReconciler{client: mgr.GetClient(), keep: opts.EndedPodsMax})
 }
 

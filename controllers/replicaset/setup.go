@@ -19,15 +19,18 @@ type Options struct {
 	Workers int
 }
 
+// name is the controller's in events and in the history of what it writes.
+const name = "replicaset-controller"
+
 // Setup adds the ReplicaSet controller to the manager.
 func Setup(mgr *controller.Manager, opts Options) error {
 	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.Clock(),
-		mgr.GetEventRecorder("replicaset-controller"))
+		mgr.GetEventRecorder(name))
 	return controller.ManagedBy(mgr).Named("replicaset").
 		For(&appsv1.ReplicaSet{}).
 		Owns(&corev1.Pod{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(adopters(mgr.GetClient()))).
-		WithOptions(controller.Options{MaxConcurrentReconciles: cmp.Or(opts.Workers, 5)}).
+		WithOptions(controller.Options{FieldOwner: name, MaxConcurrentReconciles: cmp.Or(opts.Workers, 5)}).
 		Complete(r)
 }
 

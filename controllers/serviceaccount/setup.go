@@ -19,6 +19,9 @@ type Options struct {
 	CA []byte
 }
 
+// name is the controller's in the history of what it writes.
+const name = "serviceaccount-controller"
+
 // Setup adds the service account controller to the manager.
 func Setup(mgr *controller.Manager, opts Options) error {
 	return controller.ManagedBy(mgr).Named("serviceaccount").
@@ -27,6 +30,7 @@ func Setup(mgr *controller.Manager, opts Options) error {
 			named(accountName)).
 		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(namespaceOf),
 			named(rootCAName)).
+		WithOptions(controller.Options{FieldOwner: name}).
 		Complete(newReconciler(mgr.GetClient(), opts.CA))
 }
 

@@ -21,14 +21,17 @@ type Options struct {
 	Workers int
 }
 
+// name is the controller's in events and in the history of what it writes.
+const name = "statefulset-controller"
+
 // Setup adds the StatefulSet controller to the manager.
 func Setup(mgr *controller.Manager, opts Options) error {
-	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.Clock(), mgr.GetEventRecorder("statefulset-controller"))
+	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.Clock(), mgr.GetEventRecorder(name))
 	return controller.ManagedBy(mgr).Named("statefulset").
 		For(&appsv1.StatefulSet{}).
 		Owns(&corev1.Pod{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(adopters)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: cmp.Or(opts.Workers, 5)}).
+		WithOptions(controller.Options{FieldOwner: name, MaxConcurrentReconciles: cmp.Or(opts.Workers, 5)}).
 		Complete(r)
 }
 
