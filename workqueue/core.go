@@ -8,26 +8,32 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// A core is the queue without locks, goroutines or a clock of its own: each method is told what
-// time it is, as the time since some epoch. It is stepped by Queue, and by tests.
+// A core is the queue without locks, goroutines or a clock of its own: it is told what time it is,
+// as the time since some epoch. It is stepped by Queue, and by tests.
 //
-// A key is in at most one of two places, a band (it may be popped now) or the delay heap (it may be
-// popped later), and besides may be in work. A key in work that is added again waits as dirty until
-// done is called; so it never runs twice at once and an add is never lost.
+// A key is in at most one of two places, a flow (it may be popped now) or the heap of delays (it may
+// be popped later), and besides may be in work. A key in work that is added again waits as dirty
+// until done is called; so it never runs twice at once and an add is never lost.
 type core[T comparable] struct {
 	cfg     config[T]
-	entries map[T]*entry[T]
-	idle    list[T] // entries with nothing to say, newest first, kept in case their keys come back
+	now     time.Duration
+	table   table[T]
+	records arena[record]
 
-	bands   []*band[T] // highest priority first; some may be empty
-	turn    uint       // pops while more than one band had keys
-	depth   int        // keys in bands
-	delayed delays[T]
-	working list[T] // entries of keys in work, newest first
+	classes   map[string]*class
+	lastClass *class // looked up last
+	sweepAt   int    // how many classes are worth a sweep
+	flows     []*flow
+	freeFlows []uint32
+	bands     []*band // highest priority first; some may be empty
+	turn      uint    // pops while more than one band had keys
+	depth     int     // keys in bands
+
+	delays  delays
+	retries bucket // of all classes together
+	working []ref
 	// ended is when work began that has ended since the clock was last read.
-	ended []time.Duration
-
-	bucket  bucket
+	ended   []time.Duration
 	metrics counters
 }
 
@@ -35,203 +41,190 @@ type config[T comparable] struct {
 	delayMin, delayMax time.Duration
 	rate               float64
 	burst              int
-	limiter            workqueue.TypedRateLimiter[T] // instead of the four above, if not nil
-}
-
-// entry is what is known of one key. It exists while the key is queued, delayed or in work, or has
-// failures to remember.
-type entry[T comparable] struct {
-	key        T
-	next, prev *entry[T]     // in the band, or in the list of idle keys, or of those in work
-	band       *band[T]      // nil if not in one
-	added      time.Duration // first add that this wait stands for
-	due        time.Duration // when a delayed key may be popped
-	started    time.Duration // of the work under way
-	priority   int
-	delayIndex int32 // in the delay heap, notDelayed if not
-	failures   int32
-	coalesced  int32 // adds that this wait stands for
-	inWork     bool
-	dirty      bool
-	isIdle     bool
-	story      *story // nil if there is nothing to tell
-}
-
-// story is what people ask about a key, and no decision needs.
-type story struct {
-	lastError error
-	reasons   []Reason
-}
-
-// band holds the ready keys of one priority, first in first out.
-type band[T comparable] struct {
-	list[T]
-	priority int
+	class              func(T) string                // nil if all keys are of one
+	limiter            workqueue.TypedRateLimiter[T] // instead of delays and rates, if not nil
 }
 
 const (
-	// shareOfLower is how many pops there are to one that is given to the longest waiting of the
-	// lower priorities: a fresh change waits for at most one other key in that many, and the lowest
-	// priority is served even when higher ones never run dry.
-	shareOfLower = 8
 	// reasonsMax bounds what is remembered of why a key was added.
 	reasonsMax = 8
-	// idleMax bounds the entries that are kept though there is nothing to say of their keys. Most keys
-	// come back, and to find an entry is cheaper than to make one.
-	idleMax = 256
-	// bandsMax is how many priorities may be in use before empty bands are dropped.
-	bandsMax   = 8
-	notDelayed = -1
+	// classesAtOnce is how many classes can use up their budgets of retries at a time: all keys
+	// together have one that is so many times larger. Else it would grow with the classes.
+	classesAtOnce = 10
+	// scanMax is how many keys in work are compared with one that is sought before its hash is
+	// computed.
+	scanMax = 4
 )
 
 func newCore[T comparable](cfg config[T]) *core[T] {
-	return &core[T]{
-		cfg:     cfg,
-		entries: make(map[T]*entry[T]),
-		bucket:  newBucket(cfg.rate, cfg.burst),
+	c := &core[T]{
+		cfg: cfg, table: newTable[T](), classes: make(map[string]*class), sweepAt: classesMin,
+		retries: newBucket(cfg.rate*classesAtOnce, cfg.burst*classesAtOnce),
 	}
+	c.delays.place = func(r ref, at int) { c.recordOf(c.table.at(r)).place = at }
+	return c
 }
 
-// add makes the key ready, or ready after a while. It reports whether a key became ready, and
-// whether the earliest delay changed.
-func (c *core[T]) add(now time.Duration, key T, after time.Duration, priority int) (ready, sooner bool) {
-	e := c.entry(key)
-	c.metrics.adds++
-	if !e.waits() {
-		e.added, e.priority, e.coalesced = now, priority, 0
+// tick tells the core what time it is. It makes ready what is due and returns how many keys that
+// are.
+func (c *core[T]) tick(now time.Duration) (matured int) {
+	c.now = max(c.now, now)
+	for _, started := range c.ended {
+		c.metrics.workTime.observe(c.now - started)
 	}
-	e.coalesced++
-	if priority > e.priority {
-		e.priority = priority
-		if e.band != nil {
-			c.leaveBand(e)
-			c.enterBand(e)
+	c.ended = c.ended[:0]
+	for len(c.delays.heap) > 0 && c.delays.heap[0].due <= c.now {
+		if c.mature(c.delays.heap[0]) {
+			matured++
+		}
+	}
+	return matured
+}
+
+// mature makes a key ready that is due, and reports whether it became so.
+func (c *core[T]) mature(d delay) bool {
+	s := c.table.at(d.key)
+	retry := c.recordOf(s).retry
+	c.undelay(s)
+	if retry {
+		if wait := c.retries.take(c.now); wait > 0 {
+			c.delay(d.key, s, saturatingAdd(c.now, wait))
+			return false
+		}
+	}
+	// The wait that is measured begins when the key could have run.
+	c.setSince(s, d.due)
+	return c.makeReady(d.key, s)
+}
+
+// nextDue returns when tick has something to make ready.
+func (c *core[T]) nextDue() (time.Duration, bool) {
+	if len(c.delays.heap) == 0 {
+		return 0, false
+	}
+	return c.delays.heap[0].due, true
+}
+
+// add makes the key wait as the options say; err is why it failed, if it did. It reports whether a
+// key became ready, and whether the earliest delay changed.
+func (c *core[T]) add(key T, how *AddOptions, err error) (isReady, sooner bool) {
+	r, s, made := c.table.insert(key)
+	if made {
+		c.enlist(s, c.classOf(key), how.Priority)
+	}
+	after := how.After
+	if how.RateLimited {
+		if wait := c.failed(s, err); after <= 0 || wait < after {
+			after = wait
 		}
 	}
 	switch {
-	case e.dirty || e.band != nil: // ready is as early as it gets
+	case s.state&waiting == 0:
+		if f := c.flows[s.flow]; f.band.priority != how.Priority {
+			c.delist(s)
+			c.enlist(s, f.class, how.Priority)
+		}
+		s.adds = 1
+		c.setSince(s, c.now)
+	default:
+		s.adds = max(s.adds, s.adds+1) // and no further than it goes
+		if how.Priority > c.flows[s.flow].band.priority {
+			r, s = c.raise(r, s, how.Priority)
+		}
+	}
+	if how.Reason != (Reason{}) {
+		c.because(s, how.Reason)
+	}
+	switch {
+	case s.state&(ready|dirty) != 0: // that is as early as it gets
 		return false, false
 	case after > 0:
-		return false, c.delay(e, saturatingAdd(now, after))
+		c.metrics.retries++
+		if how.RateLimited && c.cfg.limiter == nil && c.cfg.class != nil {
+			c.recordOf(s).retry = true
+		}
+		return false, c.delay(r, s, saturatingAdd(c.now, after))
+	case s.state&delayed != 0:
+		c.undelay(s)
+		c.setSince(s, c.now)
 	}
-	if e.delayIndex != notDelayed {
-		c.undelay(e)
-		e.added = now
-	}
-	return c.makeReady(e), false
+	return c.makeReady(r, s), false
 }
 
-// waits says whether the key is already due to be popped, now or later.
-func (e *entry[T]) waits() bool { return e.band != nil || e.dirty || e.delayIndex != notDelayed }
-
-func (c *core[T]) makeReady(e *entry[T]) bool {
-	if e.inWork {
-		e.dirty = true
+func (c *core[T]) makeReady(r ref, s *slot[T]) bool {
+	c.metrics.adds++
+	if s.state&working != 0 {
+		s.state |= dirty
 		return false
 	}
-	c.enterBand(e)
+	c.push(r, s)
+	c.tidy(s)
 	return true
 }
 
-// mature moves keys whose delay is over to where they can be popped, and returns how many.
-func (c *core[T]) mature(now time.Duration) int {
-	n := 0
-	for len(c.delayed) > 0 && c.delayed[0].due <= now {
-		e := c.delayed[0]
-		c.undelay(e)
-		// The wait that is measured begins when the key could have run.
-		e.added = e.due
-		if c.makeReady(e) {
-			n++
-		}
-	}
-	return n
-}
-
-// measure counts the work that has ended since it was last called.
-func (c *core[T]) measure(now time.Duration) {
-	for _, started := range c.ended {
-		c.metrics.workTime.observe(now - started)
-	}
-	c.ended = c.ended[:0]
-}
-
-// nextDue returns when mature has something to do.
-func (c *core[T]) nextDue() (time.Duration, bool) {
-	if len(c.delayed) == 0 {
-		return 0, false
-	}
-	return c.delayed[0].due, true
-}
-
-// pop takes the next ready key into work. Keys that are due must have been made ready by mature.
-func (c *core[T]) pop(now time.Duration) (key T, priority int, ok bool) {
+// pop takes the next ready key into work. Keys that are due must have been made ready by tick.
+func (c *core[T]) pop() (key T, priority int, ok bool) {
 	b := c.nextBand()
 	if b == nil {
 		return key, 0, false
 	}
-	e := b.first
-	c.leaveBand(e)
-	e.inWork, e.started = true, now
-	if e.story != nil {
-		e.story.reasons = nil
-	}
-	c.working.push(e)
-	c.metrics.queueTime.observe(now - e.added)
-	return e.key, e.priority, true
+	r, s := c.shift(b)
+	c.metrics.queueTime.observe(c.now - s.since)
+	s.since, s.state = c.now, working
+	s.next = ref(len(c.working))
+	c.working = append(c.working, r)
+	c.tidy(s)
+	return s.key, b.priority, true
 }
 
-// nextBand chooses the band to pop from: the highest, and in its turn the longest waiting of the
-// others.
-func (c *core[T]) nextBand() *band[T] {
-	var highest, oldest *band[T]
-	for _, b := range c.bands {
-		switch {
-		case b.first == nil:
-		case highest == nil:
-			highest = b
-		case oldest == nil || b.first.added < oldest.first.added:
-			oldest = b
+// sought returns the slot of a key, nil if there is none. It is for keys that are likely in work.
+func (c *core[T]) sought(key T) (ref, *slot[T]) {
+	for i, n := len(c.working)-1, 0; i >= 0 && n < scanMax; i, n = i-1, n+1 {
+		if s := c.table.at(c.working[i]); s.key == key {
+			return c.working[i], s
 		}
 	}
-	if oldest == nil {
-		return highest
-	}
-	if c.turn++; c.turn%shareOfLower == 0 {
-		return oldest
-	}
-	return highest
+	return c.table.find(key)
 }
 
 // done ends the work on a key. It reports whether the key became ready again. A key that is not in
 // work is left alone. How long the work took is measured when the clock is next read, which is as
 // the worker comes for its next key.
-func (c *core[T]) done(key T) (ready bool) {
-	e := c.entries[key]
-	if e == nil || !e.inWork {
+func (c *core[T]) done(key T) (isReady bool) {
+	r, s := c.sought(key)
+	if s == nil || s.state&working == 0 {
 		return false
 	}
-	e.inWork = false
-	c.working.remove(e)
-	c.ended = append(c.ended, e.started)
-	if e.dirty {
-		e.dirty = false
-		c.enterBand(e)
+	c.ended = append(c.ended, s.since)
+	last := len(c.working) - 1
+	moved := c.working[last]
+	c.working[s.next] = moved
+	c.table.at(moved).next = s.next
+	c.working = c.working[:last]
+	s.state &^= working
+	if s.state != 0 {
+		s.since = c.recordOf(s).since
+	}
+	if s.state&dirty != 0 {
+		s.state &^= dirty
+		c.push(r, s)
+		c.tidy(s)
 		return true
 	}
-	c.release(e)
+	c.release(r, s)
 	return false
 }
 
 // failed counts a failure of the key and returns how long it must wait.
-func (c *core[T]) failed(now time.Duration, key T) time.Duration {
-	e := c.entry(key)
-	c.metrics.retries++
-	e.failures++
+func (c *core[T]) failed(s *slot[T], err error) time.Duration {
+	m := c.recordOf(s)
+	m.failures++
+	m.lastError = err
 	if c.cfg.limiter != nil {
-		return c.cfg.limiter.When(key)
+		return c.cfg.limiter.When(s.key)
 	}
-	return max(backoff(c.cfg.delayMin, c.cfg.delayMax, int(e.failures)), c.bucket.take(now))
+	own := backoff(c.cfg.delayMin, c.cfg.delayMax, m.failures)
+	return max(own, c.flows[s.flow].class.retry.take(c.now))
 }
 
 // forget clears the failures of the key.
@@ -239,12 +232,119 @@ func (c *core[T]) forget(key T) {
 	if c.cfg.limiter != nil {
 		c.cfg.limiter.Forget(key)
 	}
-	if e := c.entries[key]; e != nil {
-		e.failures = 0
-		if e.story != nil {
-			e.story.lastError = nil
-		}
-		c.release(e)
+	r, s := c.sought(key)
+	if s == nil || s.record == 0 {
+		return
+	}
+	m := c.recordOf(s)
+	m.failures, m.lastError = 0, nil
+	c.release(r, s)
+}
+
+// failures returns how many failures of the key are counted.
+func (c *core[T]) failures(key T) int {
+	if c.cfg.limiter != nil {
+		return c.cfg.limiter.NumRequeues(key)
+	}
+	_, s := c.sought(key)
+	if s == nil || s.record == 0 {
+		return 0
+	}
+	return c.recordOf(s).failures
+}
+
+// release forgets the key if there is nothing left to say of it.
+func (c *core[T]) release(r ref, s *slot[T]) {
+	c.tidy(s)
+	if s.state == 0 && s.record == 0 {
+		c.delist(s)
+		c.table.remove(r, s)
+	}
+}
+
+// recordOf returns the record of a slot, made if there is none.
+func (c *core[T]) recordOf(s *slot[T]) *record {
+	if s.record != 0 {
+		return c.records.at(s.record)
+	}
+	r, m := c.records.alloc()
+	s.record = r
+	return m
+}
+
+// tidy gives up the record of a slot if it says nothing. A key that does not wait has no reasons to.
+func (c *core[T]) tidy(s *slot[T]) {
+	if s.record == 0 || s.state&delayed != 0 || s.state&working != 0 && s.state&waiting != 0 {
+		return
+	}
+	m := c.recordOf(s)
+	if s.state&waiting == 0 {
+		clear(m.reasons)
+		m.reasons = m.reasons[:0]
+	}
+	if m.failures > 0 || len(m.reasons) > 0 {
+		return
+	}
+	*m = record{reasons: m.reasons}
+	c.records.release(s.record)
+	s.record = 0
+}
+
+// setSince notes when the wait of a key began.
+func (c *core[T]) setSince(s *slot[T], at time.Duration) {
+	if s.state&working != 0 {
+		c.recordOf(s).since = at
+	} else {
+		s.since = at
+	}
+}
+
+// waitsSince returns what setSince was told.
+func (c *core[T]) waitsSince(s *slot[T]) time.Duration {
+	if s.state&working != 0 {
+		return c.recordOf(s).since
+	}
+	return s.since
+}
+
+// delay has the key be ready at a time, or earlier than it would be; it never makes it later. It
+// reports whether the earliest time of all changed.
+func (c *core[T]) delay(r ref, s *slot[T], due time.Duration) bool {
+	m := c.recordOf(s)
+	switch {
+	case s.state&delayed == 0:
+		s.state |= delayed
+		c.delays.add(r, due)
+	case due < c.delays.heap[m.place].due:
+		c.delays.advance(m.place, due)
+	default:
+		return false
+	}
+	return c.delays.heap[0].key == r
+}
+
+func (c *core[T]) undelay(s *slot[T]) {
+	m := c.recordOf(s)
+	c.delays.remove(m.place)
+	s.state &^= delayed
+	m.retry = false
+}
+
+// dropDelayed forgets the keys that wait for a time, as a queue does that is shut down.
+func (c *core[T]) dropDelayed() {
+	for len(c.delays.heap) > 0 {
+		r := c.delays.heap[0].key
+		s := c.table.at(r)
+		c.undelay(s)
+		c.release(r, s)
+	}
+}
+
+// because remembers why a key waits.
+func (c *core[T]) because(s *slot[T], why Reason) {
+	m := c.recordOf(s)
+	if len(m.reasons) < reasonsMax && !slices.Contains(m.reasons, why) {
+		m.reasons = append(m.reasons, why)
 	}
 }
 
@@ -265,30 +365,4 @@ func saturatingAdd(a, b time.Duration) time.Duration {
 		return math.MaxInt64
 	}
 	return a + b
-}
-
-// because remembers why a key waits.
-func (c *core[T]) because(key T, r Reason) {
-	e := c.entries[key]
-	if e == nil || !e.waits() {
-		return
-	}
-	if e.story == nil {
-		e.story = new(story)
-	}
-	if len(e.story.reasons) < reasonsMax && !slices.Contains(e.story.reasons, r) {
-		e.story.reasons = append(e.story.reasons, r)
-	}
-}
-
-// blame remembers how the last work on a key failed.
-func (c *core[T]) blame(key T, err error) {
-	e := c.entries[key]
-	if e == nil {
-		return
-	}
-	if e.story == nil {
-		e.story = new(story)
-	}
-	e.story.lastError = err
 }

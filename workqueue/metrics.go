@@ -1,21 +1,24 @@
 package workqueue
 
 import (
+	"strconv"
+
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// descriptors are the metrics of one queue; they have client-go's names, so that dashboards carry
-// over. The queue's name is a label; keys never are.
+// descriptors are the metrics of one queue; they have client-go's names and controller-runtime's
+// labels, so that dashboards carry over. Keys are never a label.
 type descriptors struct {
 	depth, delayed, oldest, adds, retries, queueTime, workTime, unfinished, longest *prometheus.Desc
 }
 
 func newDescriptors(queue string) descriptors {
-	desc := func(name, help string) *prometheus.Desc {
-		return prometheus.NewDesc("workqueue_"+name, help, nil, prometheus.Labels{"name": queue})
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		constant := prometheus.Labels{"name": queue, "controller": queue}
+		return prometheus.NewDesc("workqueue_"+name, help, labels, constant)
 	}
 	return descriptors{
-		depth:      desc("depth", "Keys that are ready."),
+		depth:      desc("depth", "Keys that are ready.", "priority"),
 		delayed:    desc("delayed", "Keys that wait for their time."),
 		oldest:     desc("oldest_age_seconds", "How long the longest waiting ready key has waited."),
 		adds:       desc("adds_total", "Adds handled."),
@@ -40,14 +43,18 @@ func (q *Queue[T]) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector. The numbers are read when they are asked for, which is
 // why counting costs the queue next to nothing.
 func (q *Queue[T]) Collect(ch chan<- prometheus.Metric) {
+	now := q.now()
 	q.mu.Lock()
-	s, m := q.core.stats(q.tick()), q.core.metrics
+	q.tick(now)
+	s, m := q.core.stats(), q.core.metrics
 	q.mu.Unlock()
 	d := &q.descs
-	gauge := func(d *prometheus.Desc, v float64) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	gauge(d.depth, float64(s.Ready))
+	for _, b := range s.Depths {
+		gauge(d.depth, float64(b.Ready), strconv.Itoa(b.Priority))
+	}
 	gauge(d.delayed, float64(s.Delayed))
 	gauge(d.oldest, s.Oldest.Seconds())
 	gauge(d.unfinished, s.Unfinished.Seconds())

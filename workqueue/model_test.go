@@ -16,39 +16,73 @@ type model struct {
 	waits  []*wait // in order of becoming ready
 	inWork map[string]bool
 	turn   int
+	rings  map[int][]string // by priority, the classes that take turns
+	served map[int]int      // by priority, when it had its turn
 }
 
 type wait struct {
 	key      string
 	priority int
 	due      time.Time // zero: ready
-	since    time.Time
+}
+
+// classOf makes three classes of eight keys.
+func classOf(key string) string { return string('x' + rune(key[0]%3)) }
+
+func (m *model) find(key string) *wait {
+	i := slices.IndexFunc(m.waits, func(w *wait) bool { return w.key == key })
+	if i < 0 {
+		return nil
+	}
+	return m.waits[i]
 }
 
 func (m *model) add(now time.Time, key string, after time.Duration, priority int) {
-	i := slices.IndexFunc(m.waits, func(w *wait) bool { return w.key == key })
-	if i < 0 {
-		w := &wait{key: key, priority: priority, since: now}
+	w := m.find(key)
+	if w == nil {
+		w = &wait{key: key, priority: priority}
 		if after > 0 {
 			w.due = now.Add(after)
 		}
-		m.waits = append(m.waits, w)
+		m.note(priority)
+		m.enter(w)
 		return
 	}
-	w := m.waits[i]
-	toEnd := priority > w.priority
-	w.priority = max(w.priority, priority)
+	raised := priority > w.priority
+	if raised {
+		m.note(priority)
+		w.priority = priority
+	}
 	switch due := now.Add(after); {
 	case w.due.IsZero():
+		if raised {
+			m.enter(w)
+		}
 	case after <= 0:
-		w.due, w.since, toEnd = time.Time{}, now, true
+		w.due = time.Time{}
+		m.enter(w)
 	case due.Before(w.due):
 		w.due = due
 	}
-	if toEnd {
-		m.waits = append(slices.Delete(m.waits, i, i+1), w)
+}
+
+// note has a priority be one that is in use.
+func (m *model) note(priority int) {
+	if _, ok := m.served[priority]; !ok {
+		m.served[priority] = m.turn
 	}
 }
+
+// enter makes a wait the last, and its class one that takes turns if it can be popped.
+func (m *model) enter(w *wait) {
+	m.waits = append(slices.DeleteFunc(m.waits, func(x *wait) bool { return x == w }), w)
+	class, ring := classOf(w.key), m.rings[w.priority]
+	if m.ready(w) && !slices.Contains(ring, class) {
+		m.rings[w.priority] = append(ring, class)
+	}
+}
+
+func (m *model) ready(w *wait) bool { return w.due.IsZero() && !m.inWork[w.key] }
 
 // mature makes ready what is due, in the order of time; it comes before adds and pops.
 func (m *model) mature(now time.Time) {
@@ -57,48 +91,61 @@ func (m *model) mature(now time.Time) {
 	})
 	slices.SortStableFunc(matured, func(a, b *wait) int { return a.due.Compare(b.due) })
 	for _, w := range matured {
-		m.waits = append(slices.DeleteFunc(m.waits, func(x *wait) bool { return x == w }), w)
-		w.since, w.due = w.due, time.Time{}
+		w.due = time.Time{}
+		m.enter(w)
 	}
 }
 
 func (m *model) pop() (string, bool) {
-	ready := slices.DeleteFunc(slices.Clone(m.waits), func(w *wait) bool {
-		return !w.due.IsZero() || m.inWork[w.key]
-	})
-	if len(ready) == 0 {
-		return "", false
-	}
-	slices.SortStableFunc(ready, func(a, b *wait) int { return cmp.Compare(b.priority, a.priority) })
-	next := ready[0]
-	if heads := headsBelow(ready); len(heads) > 0 {
-		if m.turn++; m.turn%8 == 0 {
-			next = slices.MinFunc(heads, func(a, b *wait) int { return a.since.Compare(b.since) })
+	priority, ok := m.choose()
+	for ok {
+		class := m.rings[priority][0]
+		m.rings[priority] = m.rings[priority][1:]
+		of := func(w *wait) bool {
+			return m.ready(w) && w.priority == priority && classOf(w.key) == class
 		}
+		i := slices.IndexFunc(m.waits, of)
+		if i < 0 {
+			continue // its keys have got a higher priority
+		}
+		w := m.waits[i]
+		m.waits = slices.Delete(m.waits, i, i+1)
+		if slices.ContainsFunc(m.waits, of) {
+			m.rings[priority] = append(m.rings[priority], class)
+		}
+		m.inWork[w.key] = true
+		return w.key, true
 	}
-	m.waits = slices.DeleteFunc(m.waits, func(x *wait) bool { return x == next })
-	m.inWork[next.key] = true
-	return next.key, true
+	return "", false
 }
 
-// headsBelow returns the first key of each priority but the highest.
-func headsBelow(ready []*wait) []*wait {
-	var heads []*wait
-	for i := 1; i < len(ready); i++ {
-		if ready[i].priority != ready[i-1].priority {
-			heads = append(heads, ready[i])
+// choose returns the priority to pop from.
+func (m *model) choose() (int, bool) {
+	var priorities []int
+	for _, w := range m.waits {
+		if m.ready(w) && !slices.Contains(priorities, w.priority) {
+			priorities = append(priorities, w.priority)
 		}
 	}
-	return heads
+	if len(priorities) == 0 {
+		return 0, false
+	}
+	slices.SortFunc(priorities, func(a, b int) int { return cmp.Compare(b, a) })
+	if lower := priorities[1:]; len(lower) > 0 {
+		if m.turn++; m.turn%8 == 0 {
+			slices.SortStableFunc(lower, func(a, b int) int { return cmp.Compare(m.served[a], m.served[b]) })
+			m.served[lower[0]] = m.turn
+			return lower[0], true
+		}
+	}
+	return priorities[0], true
 }
 
 func (m *model) done(key string) {
 	delete(m.inWork, key)
 	// A key that became ready in work becomes so now.
-	i := slices.IndexFunc(m.waits, func(w *wait) bool { return w.key == key && w.due.IsZero() })
-	if i >= 0 {
-		w := m.waits[i]
-		m.waits = append(slices.Delete(m.waits, i, i+1), w)
+	if w := m.find(key); w != nil && w.due.IsZero() {
+		m.enter(w)
 	}
 }
 
@@ -114,15 +161,15 @@ func TestQueueIsItsModel(t *testing.T) {
 func runModel(seed uint64, n int) (steps []string, err error) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	clock := &handClock{}
-	q := workqueue.New(workqueue.Options[string]{Clock: clock})
+	q := workqueue.New(workqueue.Options[string]{Clock: clock, Class: classOf})
 	defer q.ShutDown()
-	m := &model{inWork: map[string]bool{}}
+	m := &model{inWork: map[string]bool{}, rings: map[int][]string{}, served: map[int]int{}}
 	var working []string
 	for range n {
 		key := string(rune('a' + random.IntN(8)))
 		// Distinct delays, so that no two keys become ready in the same instant.
 		after := time.Duration(random.IntN(1<<30)) * time.Duration(random.IntN(2))
-		priority := random.IntN(3) - 1
+		priority := random.IntN(4) - 1
 		var step string
 		what := random.IntN(6)
 		if what < 4 {

@@ -3,9 +3,12 @@
 // A key that waits is there once, however often it is added. A key is never worked on twice at
 // once: added while it is in work, it comes again after Done. Every Add that happens after a Get
 // returned the key leads to another Get of it. A failing key waits by itself, 5 ms doubling to
-// 1000 s, and all failing keys together are bounded by a token bucket; neither slows a key that
-// does not fail. Keys of a higher priority go first, and one Get in eight is for the longest
-// waiting of the others.
+// 1000 s, and all failing keys together are bounded by token buckets; neither slows a key that
+// does not fail. Keys of a higher priority go first, and one Get in eight is for the others.
+//
+// Namespaces, or whatever classes a user chooses, take turns within a priority, and each has a
+// budget of retries of its own: a thousand failing keys of one delay a key of another by one Get,
+// and its retries not at all.
 //
 //	q := workqueue.New[types.NamespacedName](workqueue.Options[types.NamespacedName]{Name: "web"})
 //	for {
@@ -30,9 +33,11 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/setpoint-dev/setpoint/internal/timers"
 )
@@ -44,12 +49,17 @@ type Options[T comparable] struct {
 	// DelayMin is how long a key waits after its first failure, doubled with each further one up to
 	// DelayMax. Zero means 5 ms and 1000 s.
 	DelayMin, DelayMax time.Duration
-	// RetriesPerSecond bounds the retries of all keys together, after a burst of RetriesBurst. Zero
-	// means 10 and 100; a negative rate means no bound.
+	// RetriesPerSecond bounds the retries of all keys of a class together, after a burst of
+	// RetriesBurst. Zero means 10 and 100; a negative rate means no bound. All classes together are
+	// bounded by ten times that.
 	RetriesPerSecond float64
 	RetriesBurst     int
-	// RateLimiter, if not nil, decides on delays instead of the four above. It must not be shared
-	// between queues.
+	// Class says between what the queue is fair. Nil means the namespace, if the keys are
+	// types.NamespacedName or reconcile.Request, and otherwise that all keys are of one class. It
+	// is called with the queue locked: it must be quick, and not use the queue.
+	Class func(T) string
+	// RateLimiter, if not nil, decides on delays instead of DelayMin, DelayMax and the rates. It must
+	// not be shared between queues.
 	RateLimiter workqueue.TypedRateLimiter[T]
 	// Clock is what time is read from; nil is the machine's.
 	Clock clock.WithTicker
@@ -59,11 +69,13 @@ type Options[T comparable] struct {
 type Queue[T comparable] struct {
 	name  string
 	clock clock.WithTicker
+	real  bool // the clock is the machine's
 	epoch time.Time
 	descs descriptors
 
 	mu       sync.Mutex
 	changed  sync.Cond // something became ready, ended, or shut down
+	waiters  int       // goroutines that wait for it
 	core     *core[T]
 	closed   bool
 	draining bool
@@ -79,17 +91,24 @@ var (
 // New returns an empty queue. It runs no goroutine until a first key is delayed, and that one ends
 // with ShutDown.
 func New[T comparable](opts Options[T]) *Queue[T] {
-	q := &Queue[T]{name: opts.Name, clock: opts.Clock, descs: newDescriptors(opts.Name), stop: make(chan struct{})}
+	q := &Queue[T]{
+		name: opts.Name, clock: opts.Clock, descs: newDescriptors(opts.Name), stop: make(chan struct{}),
+	}
 	if q.clock == nil {
 		q.clock = clock.RealClock{}
 	}
+	_, q.real = q.clock.(clock.RealClock)
 	q.epoch = q.clock.Now()
 	q.changed.L = &q.mu
+	if opts.Class == nil {
+		opts.Class = namespaces[T]()
+	}
 	q.core = newCore(config[T]{
 		delayMin: cmp.Or(opts.DelayMin, 5*time.Millisecond),
 		delayMax: cmp.Or(opts.DelayMax, 1000*time.Second),
 		rate:     cmp.Or(opts.RetriesPerSecond, 10),
 		burst:    cmp.Or(opts.RetriesBurst, 100),
+		class:    opts.Class,
 		limiter:  opts.RateLimiter,
 	})
 	return q
@@ -98,33 +117,55 @@ func New[T comparable](opts Options[T]) *Queue[T] {
 // Name is the name given in Options.
 func (q *Queue[T]) Name() string { return q.name }
 
-// now is the time since the queue was made; with the machine's clock, a monotonic one.
+// now is the time since the queue was made; with the machine's clock, a monotonic one. It is read
+// before the lock is taken, which is held for little longer than that takes.
 func (q *Queue[T]) now() time.Duration {
-	if _, ok := q.clock.(clock.RealClock); ok {
+	if q.real {
 		return time.Since(q.epoch)
 	}
 	return q.clock.Since(q.epoch)
 }
 
-// tick makes ready what is due, and returns the time. What adds and what gets begins with it, so
-// that keys become ready in the order of their times whenever the timer comes round. The lock is
-// held.
-func (q *Queue[T]) tick() time.Duration {
-	now := q.now()
-	q.core.measure(now)
-	if due, ok := q.core.nextDue(); ok && due <= now {
-		for range q.core.mature(now) {
-			q.changed.Signal()
+// tick makes ready what is due. What adds and what gets begins with it, so that keys become ready in
+// the order of their times whenever the timer comes round. The lock is held.
+func (q *Queue[T]) tick(now time.Duration) {
+	for range q.core.tick(now) {
+		q.wake()
+	}
+}
+
+// wake has one goroutine look again. The lock is held.
+func (q *Queue[T]) wake() {
+	if q.waiters > 0 {
+		q.changed.Signal()
+	}
+}
+
+// wait waits until something may have changed. The lock is held before and after.
+func (q *Queue[T]) wait() {
+	q.waiters++
+	q.changed.Wait()
+	q.waiters--
+}
+
+// namespaces returns a function for the namespace of keys that have one, or nil.
+func namespaces[T comparable]() func(T) string {
+	for _, f := range []any{
+		func(k types.NamespacedName) string { return k.Namespace },
+		func(k reconcile.Request) string { return k.Namespace },
+	} {
+		if of, ok := f.(func(T) string); ok {
+			return of
 		}
 	}
-	return now
+	return nil
 }
 
 // AddOptions say how AddWith adds.
 type AddOptions struct {
 	// After delays the key; of several delays the shortest holds.
 	After time.Duration
-	// RateLimited counts a failure of the key and delays it accordingly, if that is longer.
+	// RateLimited counts a failure of the key and delays it accordingly, but no longer than After.
 	RateLimited bool
 	// Priority of the key; of several the highest holds. Higher goes first, zero is usual.
 	Priority int
@@ -133,54 +174,42 @@ type AddOptions struct {
 }
 
 // Add makes the key ready.
-func (q *Queue[T]) Add(key T) {
-	q.mu.Lock()
-	if !q.closed {
-		if ready, _ := q.core.add(q.tick(), key, 0, 0); ready {
-			q.changed.Signal()
-		}
-	}
-	q.mu.Unlock()
-}
+func (q *Queue[T]) Add(key T) { q.add(key, &AddOptions{}, nil) }
 
 // AddAfter makes the key ready after a while, unless it is or becomes ready earlier.
-func (q *Queue[T]) AddAfter(key T, after time.Duration) { q.AddWith(AddOptions{After: after}, key) }
+func (q *Queue[T]) AddAfter(key T, after time.Duration) {
+	q.add(key, &AddOptions{After: after}, nil)
+}
 
 // AddRateLimited counts a failure of the key and makes it ready after the delay that follows.
-func (q *Queue[T]) AddRateLimited(key T) { q.AddWith(AddOptions{RateLimited: true}, key) }
+func (q *Queue[T]) AddRateLimited(key T) { q.add(key, &AddOptions{RateLimited: true}, nil) }
 
 // Fail is AddRateLimited with a priority, that remembers the error for Keys.
 func (q *Queue[T]) Fail(key T, err error, priority int) {
-	q.AddWith(AddOptions{RateLimited: true, Priority: priority}, key)
-	q.mu.Lock()
-	q.core.blame(key, err)
-	q.mu.Unlock()
+	q.add(key, &AddOptions{RateLimited: true, Priority: priority}, err)
 }
 
 // AddWith adds keys in any of these ways.
 func (q *Queue[T]) AddWith(opts AddOptions, keys ...T) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.closed {
-		return
-	}
-	now := q.tick()
 	for _, key := range keys {
-		after := opts.After
-		if opts.RateLimited {
-			after = max(after, q.core.failed(now, key))
-		}
-		ready, sooner := q.core.add(now, key, after, opts.Priority)
-		if opts.Reason != (Reason{}) {
-			q.core.because(key, opts.Reason)
-		}
+		q.add(key, &opts, nil)
+	}
+}
+
+func (q *Queue[T]) add(key T, opts *AddOptions, err error) {
+	now := q.now()
+	q.mu.Lock()
+	if !q.closed {
+		q.tick(now)
+		ready, sooner := q.core.add(key, opts, err)
 		if ready {
-			q.changed.Signal()
+			q.wake()
 		}
 		if sooner {
 			q.pokeTimer()
 		}
 	}
+	q.mu.Unlock()
 }
 
 // AddWithOpts is AddWith in controller-runtime's words.
@@ -201,25 +230,30 @@ func (q *Queue[T]) Get() (key T, shutdown bool) {
 
 // GetWithPriority is Get that also says which priority the key had.
 func (q *Queue[T]) GetWithPriority() (key T, priority int, shutdown bool) {
+	now := q.now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for {
-		key, priority, ok := q.core.pop(q.tick())
+		q.tick(now)
+		key, priority, ok := q.core.pop()
 		if ok {
 			return key, priority, false
 		}
-		if q.closed && !(q.draining && q.core.working.len > 0) {
+		if q.closed {
 			return key, 0, true
 		}
-		q.changed.Wait()
+		q.wait()
+		now = q.now()
 	}
 }
 
 // TryGet is Get that does not wait; ok is false if no key is ready now.
 func (q *Queue[T]) TryGet() (key T, priority int, ok bool) {
+	now := q.now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.core.pop(q.tick())
+	q.tick(now)
+	return q.core.pop()
 }
 
 // Done ends the work on a key that Get returned. If it was added meanwhile, it is ready again.
@@ -230,7 +264,7 @@ func (q *Queue[T]) Done(key T) {
 	case q.closed:
 		q.changed.Broadcast()
 	case ready:
-		q.changed.Signal()
+		q.wake()
 	}
 	q.mu.Unlock()
 }
@@ -246,10 +280,7 @@ func (q *Queue[T]) Forget(key T) {
 func (q *Queue[T]) NumRequeues(key T) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if e := q.core.entries[key]; e != nil {
-		return int(e.failures)
-	}
-	return 0
+	return q.core.failures(key)
 }
 
 // Len returns how many keys are ready; those delayed or in work are not counted.
@@ -267,13 +298,14 @@ func (q *Queue[T]) ShutDown() {
 	q.mu.Unlock()
 }
 
-// ShutDownWithDrain is ShutDown that waits until every key that was ready or in work has been done.
+// ShutDownWithDrain is ShutDown that waits until every key that was ready or in work has been done,
+// and so has what was added to them in work. ShutDown ends the waiting.
 func (q *Queue[T]) ShutDownWithDrain() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.shutDown(true)
-	for q.draining && (q.core.working.len+q.core.depth > 0) {
-		q.changed.Wait()
+	for q.draining && (len(q.core.working)+q.core.depth > 0) {
+		q.wait()
 	}
 }
 
@@ -317,8 +349,9 @@ func (q *Queue[T]) runTimer() {
 			return
 		case <-q.timer:
 		case <-timer.C():
+			now := q.now()
 			q.mu.Lock()
-			q.tick()
+			q.tick(now)
 			q.mu.Unlock()
 		}
 		timers.Reset(timer, q.untilDue())

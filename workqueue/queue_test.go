@@ -385,7 +385,7 @@ func TestMetrics(t *testing.T) {
 			m.GetHistogram().GetSampleSum()
 	}
 	want := map[string]float64{
-		"workqueue_adds_total":                        3,
+		"workqueue_adds_total":                        2,
 		"workqueue_delayed":                           1,
 		"workqueue_depth":                             1,
 		"workqueue_longest_running_processor_seconds": 3,

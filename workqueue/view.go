@@ -41,13 +41,13 @@ type Key[T comparable] struct {
 	Priority int
 	// Since is when the key began to wait, or to be worked on.
 	Since time.Time
-	// Next is when a delayed key will be ready; zero for others.
+	// Next is when a delayed key will be ready, if it is not added before; zero for others.
 	Next time.Time
 	// Failures are those since the last success, and LastError the newest of them.
 	Failures  int
 	LastError error
-	// Adds is how many adds the wait stands for, and Reasons the first different ones of their
-	// reasons, at most eight.
+	// Adds is how many adds the wait stands for, counted up to 65,535, and Reasons the first different
+	// ones of their reasons, at most eight.
 	Adds    int
 	Reasons []Reason
 }
@@ -56,43 +56,48 @@ type Key[T comparable] struct {
 // lock: for people and pages, not for loops.
 func (q *Queue[T]) Keys() []Key[T] {
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	keys := make([]Key[T], 0, len(q.core.entries)-q.core.idle.len)
-	for _, e := range q.core.entries {
-		if !e.isIdle {
-			keys = append(keys, q.describe(e))
+	c := q.core
+	keys := make([]Key[T], 0, c.table.len)
+	for r := ref(1); r <= c.table.used; r++ {
+		s := c.table.at(r)
+		if s.state != ghost && (s.state != 0 || s.record != 0) {
+			keys = append(keys, q.describe(s))
 		}
 	}
+	q.mu.Unlock()
 	slices.SortStableFunc(keys, func(a, b Key[T]) int { return a.Since.Compare(b.Since) })
 	return keys
 }
 
-func (q *Queue[T]) describe(e *entry[T]) Key[T] {
+func (q *Queue[T]) describe(s *slot[T]) Key[T] {
+	c := q.core
 	k := Key[T]{
-		Key: e.key, State: e.state(), Priority: e.priority, Since: q.epoch.Add(e.added),
-		Failures: int(e.failures), Adds: int(e.coalesced),
+		Key: s.key, State: s.state.public(), Priority: c.flows[s.flow].band.priority,
+		Since: q.epoch.Add(s.since), Adds: int(s.adds),
 	}
-	switch k.State {
-	case Working:
-		k.Since = q.epoch.Add(e.started)
-	case Delayed:
-		k.Next = q.epoch.Add(e.due)
+	if k.State == Dirty {
+		k.Since = q.epoch.Add(c.waitsSince(s))
 	}
-	if e.story != nil {
-		k.LastError, k.Reasons = e.story.lastError, slices.Clone(e.story.reasons)
+	if s.record != 0 {
+		m := c.recordOf(s)
+		k.Failures, k.LastError = m.failures, m.lastError
+		k.Reasons = append(k.Reasons, m.reasons...)
+		if s.state&delayed != 0 {
+			k.Next = q.epoch.Add(c.delays.heap[m.place].due)
+		}
 	}
 	return k
 }
 
-func (e *entry[T]) state() State {
+func (s state) public() State {
 	switch {
-	case e.band != nil:
+	case s&ready != 0:
 		return Ready
-	case e.dirty:
+	case s&dirty != 0:
 		return Dirty
-	case e.inWork:
+	case s&working != 0:
 		return Working
-	case e.delayIndex != notDelayed:
+	case s&delayed != 0:
 		return Delayed
 	}
 	return Idle
@@ -101,46 +106,51 @@ func (e *entry[T]) state() State {
 // Stats are the numbers of a queue as of one moment.
 type Stats struct {
 	Ready, Delayed, Working int
-	// Oldest is how long the longest waiting ready key has waited.
+	// Depths are the ready keys by priority, the highest first. Priorities that were in use lately
+	// are there with none.
+	Depths []Depth
+	// Oldest is how long the longest waiting has waited of the keys that are next of their class and
+	// priority.
 	Oldest time.Duration
 	// LongestWork is how long the longest running work has run, and Unfinished the sum over all
 	// work that runs.
 	LongestWork, Unfinished time.Duration
-	// Adds and Retries count since the queue was made.
+	// Adds and Retries count since the queue was made: how often a key that was not waiting for it
+	// became due to be worked on, and how often one was told to come back later.
 	Adds, Retries uint64
+}
+
+// Depth is how many keys of one priority are ready.
+type Depth struct {
+	Priority, Ready int
 }
 
 // Stats returns the numbers as of now.
 func (q *Queue[T]) Stats() Stats {
+	now := q.now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.core.stats(q.tick())
+	q.tick(now)
+	return q.core.stats()
 }
 
-func (c *core[T]) stats(now time.Duration) Stats {
+func (c *core[T]) stats() Stats {
 	s := Stats{
-		Ready: c.depth, Delayed: len(c.delayed),
+		Ready: c.depth, Delayed: len(c.delays.heap), Working: len(c.working),
 		Adds: c.metrics.adds, Retries: c.metrics.retries,
 	}
 	for _, b := range c.bands {
-		// A key that was raised to the band waits behind younger ones, so look at all.
-		for e := b.first; e != nil; e = e.next {
-			s.Oldest = max(s.Oldest, now-e.added)
+		s.Depths = append(s.Depths, Depth{b.priority, b.depth})
+		for f := b.first; f != nil; f = f.next {
+			if _, first := c.head(f); first != nil {
+				s.Oldest = max(s.Oldest, c.now-first.since)
+			}
 		}
 	}
-	for e := c.working.first; e != nil; e = e.next {
-		s.Working++
-		s.Unfinished += now - e.started
-		s.LongestWork = max(s.LongestWork, now-e.started)
+	for _, r := range c.working {
+		took := c.now - c.table.at(r).since
+		s.Unfinished += took
+		s.LongestWork = max(s.LongestWork, took)
 	}
 	return s
-}
-
-// dropDelayed forgets the keys that wait for a time, as a queue does that is shut down.
-func (c *core[T]) dropDelayed() {
-	for len(c.delayed) > 0 {
-		e := c.delayed[0]
-		c.undelay(e)
-		c.release(e)
-	}
 }
