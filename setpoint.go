@@ -186,7 +186,7 @@ func (c *ControlPlane) openShared() (store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	options.Logger = c.opts.Log
+	options.Logger, options.HistoryAge, options.HistoryBytes = c.opts.Log, c.opts.History, c.opts.HistoryBytes
 	s, err := etcd.Open(context.Background(), options) // waits no longer than the options say
 	if err != nil {
 		return nil, err

@@ -116,6 +116,8 @@ func storeError(err error) error {
 			"the server is shutting down")
 	case errors.Is(err, store.ErrNoSpace):
 		return status(http.StatusInsufficientStorage, metav1.StatusReasonInternalError, err.Error())
+	case errors.Is(err, store.ErrTooLarge):
+		return status(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, err.Error())
 	}
 	return err
 }

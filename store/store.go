@@ -129,8 +129,8 @@ type Store interface {
 	// value as it is (the stamped revision aside) and a Delete of a key that does not exist change
 	// nothing; a commit that changes nothing returns the current revision and makes no event.
 	// No two ops may have the same key.
-	// Possible errors: *ConflictError, ErrNoSpace, ErrClosed, and the context's. After a context's
-	// error the commit may still happen.
+	// Possible errors: *ConflictError, ErrNoSpace, ErrTooLarge, ErrClosed, and the context's. After a
+	// context's error, as after one of an engine that nothing came back from, the commit may still happen.
 	Commit(ctx context.Context, ops ...Op) (Result, error)
 	// Snapshot returns the newest durable state: at least as new as every commit that returned
 	// before the call.
@@ -169,6 +169,8 @@ var (
 	ErrFuture = errors.New("store: revision is in the future")
 	// ErrClosed says that the store has been closed.
 	ErrClosed = errors.New("store: closed")
+	// ErrTooLarge says that a commit is larger than the engine takes. Nothing was changed.
+	ErrTooLarge = errors.New("store: the commit is too large")
 	// ErrNoSpace says that the disk is full; reads and what makes room go on, and other writes do when
 	// there is room again.
 	ErrNoSpace = errors.New("store: no space left for writes")

@@ -2,33 +2,35 @@ package etcd
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
-	"time"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/setpoint-dev/setpoint/store"
 )
 
-// barrier asks etcd for the newest revision, once for all who ask while a question is under way.
+// barrier asks etcd for one of its revisions, once for all who ask while a question is under way.
 // Nobody is given the answer to a question that was sent before they asked.
 type barrier struct {
+	ask func(context.Context) (int64, error)
+
 	mu   sync.Mutex
 	next *round        // that will be asked; nil if nobody waits
 	wake chan struct{} // has an element when there is a next round
 }
 
 type round struct {
-	done   chan struct{}
-	newest store.Revision
-	err    error
+	done     chan struct{}
+	revision int64
+	err      error
+}
+
+func newBarrier(ask func(context.Context) (int64, error)) *barrier {
+	return &barrier{ask: ask, wake: make(chan struct{}, 1)}
 }
 
 // catchUp waits until memory has every commit that was acknowledged before the call.
-func (s *Store) catchUp(ctx context.Context) error {
-	r := s.join()
+func (s *Store) catchUp(ctx context.Context) error { return s.pass(ctx, s.heads) }
+
+// pass waits until memory has got to the revision that a barrier is told.
+func (s *Store) pass(ctx context.Context, b *barrier) error {
+	r := b.join()
 	select {
 	case <-r.done:
 	case <-ctx.Done():
@@ -37,11 +39,10 @@ func (s *Store) catchUp(ctx context.Context) error {
 	if r.err != nil {
 		return r.err
 	}
-	return s.await(ctx, r.newest)
+	return s.await(ctx, r.revision)
 }
 
-func (s *Store) join() *round {
-	b := &s.barrier
+func (b *barrier) join() *round {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.next == nil {
@@ -59,18 +60,18 @@ func (b *barrier) take() *round {
 	return r
 }
 
-// ask asks for whoever waits, until the store is closed.
-func (s *Store) ask() {
+// serve asks for whoever waits at a barrier, until the store is closed.
+func (s *Store) serve(b *barrier) {
 	for {
 		select {
-		case <-s.barrier.wake:
+		case <-b.wake:
 		case <-s.ctx.Done():
 			return
 		}
-		r := s.barrier.take()
+		r := b.take()
 		ctx, end := s.during(s.ctx)
 		r.err = s.explain(ctx, s.persist(ctx, func(ctx context.Context) (err error) {
-			r.newest, err = s.newest(ctx)
+			r.revision, err = b.ask(ctx)
 			return err
 		}))
 		end()
@@ -78,10 +79,11 @@ func (s *Store) ask() {
 	}
 }
 
-var errNoHead = errors.New("store: the store's keys have been deleted from etcd")
-
-// newest returns the revision of the newest commit.
-func (s *Store) newest(ctx context.Context) (store.Revision, error) {
+// askHead asks where the newest commit is.
+func (s *Store) askHead(ctx context.Context) (int64, error) {
+	s.mu.Lock()
+	known := s.head.revision
+	s.mu.Unlock()
 	answer, err := s.client.Get(ctx, s.keys.head)
 	if err != nil {
 		return 0, err
@@ -89,61 +91,58 @@ func (s *Store) newest(ctx context.Context) (store.Revision, error) {
 	if len(answer.Kvs) == 0 || answer.Kvs[0].CreateRevision != s.base {
 		return 0, errNoHead
 	}
-	return store.Revision(answer.Kvs[0].ModRevision - s.base), nil
-}
-
-// persist tries a request that may be done twice until it is answered or the context ends.
-func (s *Store) persist(ctx context.Context, try func(context.Context) error) error {
-	for {
-		call, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), attemptTimeout)
-		err := try(call)
-		cancel()
-		if err == nil || errors.Is(err, errNoHead) {
-			return err
-		}
-		s.note(ctx, err)
-		if err := pause(ctx); err != nil {
-			return err
-		}
+	if at := answer.Kvs[0].ModRevision; at < known {
+		return 0, s.behind(at, known)
 	}
+	return answer.Kvs[0].ModRevision, nil
 }
 
-// waiter waits for a revision.
+// askEpoch begins another epoch.
+func (s *Store) askEpoch(ctx context.Context) (int64, error) {
+	answer, err := s.client.Put(ctx, s.keys.epoch, "")
+	if err != nil {
+		return 0, err
+	}
+	return answer.Header.Revision, nil
+}
+
+// waiter waits for a revision of etcd's.
 type waiter struct {
-	revision store.Revision
+	revision int64
 	arrived  chan struct{}
 }
 
-// await waits until a revision is published.
-func (s *Store) await(ctx context.Context, revision store.Revision) error {
+// await waits until memory has got to a revision of etcd's, which is that of a key of the store's.
+func (s *Store) await(ctx context.Context, revision int64) error {
 	s.mu.Lock()
-	if s.Revision() >= revision {
+	if s.reached >= revision {
 		s.mu.Unlock()
 		return nil
 	}
 	arrived := make(chan struct{})
 	s.waiters = append(s.waiters, waiter{revision, arrived})
 	s.mu.Unlock()
-	late := time.NewTimer(lateAfter)
-	defer late.Stop()
 	for {
+		late, stop := context.WithTimeout(ctx, lateAfter)
 		select {
 		case <-arrived:
+			stop()
 			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-late.C:
-			s.rewatch()
-			late.Reset(lateAfter)
+		case <-late.Done():
+			stop()
 		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		s.rewatch()
 	}
 }
 
-// wake tells those who wait for what is published. It is called with the lock.
+// wake tells those who wait how far memory has got. It is called with the lock.
 func (s *Store) wake() {
-	revision, waiting := s.Revision(), s.waiters[:0]
+	waiting := s.waiters[:0]
 	for _, w := range s.waiters {
-		if w.revision <= revision {
+		if w.revision <= s.reached {
 			close(w.arrived)
 		} else {
 			waiting = append(waiting, w)
@@ -151,46 +150,4 @@ func (s *Store) wake() {
 	}
 	clear(s.waiters[len(waiting):])
 	s.waiters = waiting
-}
-
-var errTimeout = errors.New("store: etcd does not answer")
-
-// during returns a context that ends with the store, too, and in time.
-func (s *Store) during(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.options.Timeout, errTimeout)
-	stop := context.AfterFunc(s.ctx, cancel)
-	return ctx, func() { stop(); cancel() }
-}
-
-// explain returns the error that a caller is told: why the context of during ended, where that is
-// what went wrong.
-func (s *Store) explain(ctx context.Context, err error) error {
-	var conflict *store.ConflictError
-	switch {
-	case err == nil, errors.As(err, &conflict):
-		return err
-	case s.ctx.Err() != nil:
-		return store.ErrClosed
-	case ctx.Err() == nil:
-		return err
-	}
-	cause := context.Cause(ctx)
-	if !errors.Is(cause, errTimeout) {
-		return cause
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.trouble == nil {
-		return fmt.Errorf("%w for %v", errTimeout, s.options.Timeout)
-	}
-	return fmt.Errorf("%w for %v: %w", errTimeout, s.options.Timeout, s.trouble)
-}
-
-// note keeps what went wrong with the cluster last, unless it is that nobody waits any more.
-func (s *Store) note(ctx context.Context, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if ctx.Err() == nil {
-		s.trouble = err
-	}
 }

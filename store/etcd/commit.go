@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
-	"time"
+	"slices"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/setpoint-dev/setpoint/store"
@@ -19,14 +17,11 @@ type commit struct {
 	token token
 	ops   []store.Op
 	done  chan store.Result
-	// unsure says that an attempt may have gone through that got no answer; unsureNew that it was
-	// to make a key.
-	unsure, unsureNew bool
 }
 
-// Commit implements store.Store. Beside the errors named there are those of a commit that etcd does
-// not take, for its size or number of keys (127 and 1.5 MB unless etcd is set otherwise), and of a
-// cluster that does not answer: the commit may have happened then.
+// Commit implements store.Store. Beside the errors named there are those of a cluster that does not
+// answer, as whose the commit may have happened. Etcd takes 1.5 MB in a commit unless it is set
+// otherwise.
 func (s *Store) Commit(ctx context.Context, ops ...store.Op) (store.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return store.Result{}, err
@@ -52,161 +47,178 @@ func (s *Store) Commit(ctx context.Context, ops ...store.Op) (store.Result, erro
 // commit plans on the state in memory, and again if that turns out to be old.
 func (s *Store) commit(ctx context.Context, c *commit) (store.Result, error) {
 	for current := false; ; {
-		snap, result, done := s.look(c)
+		now, result, done := s.look(c)
 		if done {
 			return result, nil
 		}
-		txn, result, err := s.plan(snap, c)
-		if txn == nil && current {
+		txn, result, err := s.plan(now, c)
+		switch {
+		case txn != nil:
+			err = s.attempt(ctx, now, txn)
+		case current:
 			return result, err
+		default: // what memory says may have been overtaken
+			err = s.catchUp(ctx)
 		}
-		if txn == nil { // what memory says may have been overtaken
-			if err := s.catchUp(ctx); err != nil {
-				return store.Result{}, err
-			}
-			current = true
-			continue
-		}
-		if done, err := s.attempt(ctx, c, txn); err != nil {
-			return store.Result{}, err
-		} else if done {
-			select {
-			case result := <-c.done:
+		if err != nil {
+			if _, result, done := s.look(c); done {
 				return result, nil
-			case <-ctx.Done():
-				return store.Result{}, ctx.Err()
 			}
+			return store.Result{}, err
 		}
-		current = !c.unsure
+		current = true
 	}
 }
 
-// look returns the state in memory, or what became of the commit if it has come back.
-func (s *Store) look(c *commit) (snap store.Snapshot, result store.Result, done bool) {
+// view is what is in memory at a moment.
+type view struct {
+	store.Snapshot
+	epoch, head int64
+}
+
+// look returns what is in memory, or what became of the commit if it has come back.
+func (s *Store) look(c *commit) (now view, result store.Result, done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
 	case result = <-c.done:
-		return nil, result, true
+		return now, result, true
 	default:
 	}
-	snap, _ = s.Reader.Snapshot(s.ctx) // fails only when closed, and then the context has ended
-	return snap, result, false
+	snap, _ := s.Reader.Snapshot(s.ctx) // nil only when closed
+	return view{snap, s.epoch, s.head.revision}, result, false
 }
+
+const (
+	// opsMax is how many operations etcd lets stand side by side in a transaction, unless it is set
+	// to take more.
+	opsMax = 128
+	// guardedMax is how many keys are guarded each by itself, beside the epoch and the head.
+	guardedMax = opsMax - 2
+	// nestedMax is how many changes of a large commit are put into one nested transaction. Etcd counts
+	// the operations of a level and the levels above it together, so there can be as many of those.
+	nestedMax = opsMax / 2
+)
 
 // txn is a transaction of etcd.
 type txn struct {
 	guards []clientv3.Cmp
 	writes []clientv3.Op
-	makes  bool // a key
-	at     store.Revision
 }
 
 // plan says what to ask of etcd for a commit on a state: nothing if there is a conflict or nothing
-// would change. Every key is to be as it is in the state, so that a transaction can never be done
-// twice, and whether it changes anything is decided here.
-func (s *Store) plan(snap store.Snapshot, c *commit) (*txn, store.Result, error) {
-	result := store.Result{Revision: s.Revision(), Entries: make([]*store.Entry, len(c.ops))}
-	if snap == nil {
+// would change. Whether it changes anything is decided here, so the transaction is to go through only
+// where every key is as in the state, in the epoch of the state, and on no older head, as a cluster
+// would have that has lost commits.
+func (s *Store) plan(now view, c *commit) (*txn, store.Result, error) {
+	result := store.Result{Entries: make([]*store.Entry, len(c.ops))}
+	if now.Snapshot == nil {
 		return nil, result, store.ErrClosed
 	}
-	result.Revision = snap.Revision()
-	t, head := &txn{at: snap.Revision()}, appendHead(nil, c.token)
+	result.Revision = now.Revision()
+	t := &txn{guards: []clientv3.Cmp{
+		clientv3.Compare(clientv3.ModRevision(s.keys.epoch), "=", now.epoch),
+		clientv3.Compare(clientv3.ModRevision(s.keys.head), ">", now.head-1),
+	}}
+	large := len(c.ops) > guardedMax
+	if large { // all is as it was if the head is
+		t.guards[1] = clientv3.Compare(clientv3.ModRevision(s.keys.head), "=", now.head)
+	}
+	var before *store.Op
+	head := appendHead(nil, c.token)
 	for i := range c.ops {
 		op := &c.ops[i]
-		found := snap.Get(op.Key)
+		found := now.Get(op.Key)
 		if err := core.CheckExpect(op, found); err != nil {
 			return nil, store.Result{}, err
 		}
 		result.Entries[i] = found
-		key, at := s.keys.of(op.Key), int64(0)
-		if found != nil {
-			at = s.base + int64(found.Revision)
+		if !large {
+			t.guards = append(t.guards, s.guard(op.Key, found))
 		}
-		t.guards = append(t.guards, clientv3.Compare(clientv3.ModRevision(key), "=", at))
-		if !core.Changes(op, found) {
-			continue
-		}
-		t.makes = t.makes || found == nil
-		head = appendNote(head, op)
-		if op.Type == store.Delete {
-			t.writes = append(t.writes, clientv3.OpDelete(key))
-		} else {
-			t.writes = append(t.writes, clientv3.OpPut(key, string(appendValue(nil, op.Value, op.RevisionAt))))
+		if core.Changes(op, found) {
+			t.writes = append(t.writes, s.write(op))
+			head = appendNote(head, op, before)
+			before = op
 		}
 	}
 	if len(t.writes) == 0 {
 		return nil, result, nil
 	}
+	if large {
+		t.writes = nest(t.writes)
+	}
 	t.writes = append(t.writes, clientv3.OpPut(s.keys.head, string(head)))
 	return t, result, nil
 }
 
-// attempt sends a transaction. It says whether it went through; if not, the commit is to be planned
-// again. If etcd found a key otherwise than planned, memory knows it too on return.
-func (s *Store) attempt(ctx context.Context, c *commit, t *txn) (done bool, err error) {
+func (s *Store) guard(key store.Key, found *store.Entry) clientv3.Cmp {
+	at := int64(0)
+	if found != nil {
+		at = s.base + int64(found.Revision)
+	}
+	return clientv3.Compare(clientv3.ModRevision(s.keys.of(key)), "=", at)
+}
+
+func (s *Store) write(op *store.Op) clientv3.Op {
+	key := s.keys.of(op.Key)
+	if op.Type == store.Delete {
+		return clientv3.OpDelete(key)
+	}
+	return clientv3.OpPut(key, string(appendValue(nil, op.Value, op.RevisionAt)))
+}
+
+// nest puts changes into transactions within the transaction, which etcd does one after the other in
+// the same revision.
+func nest(writes []clientv3.Op) (nested []clientv3.Op) {
+	for part := range slices.Chunk(writes, nestedMax) {
+		nested = append(nested, clientv3.OpTxn(nil, part, nil))
+	}
+	return nested
+}
+
+// attempt sends a transaction that was planned on what was in memory, and returns when memory has
+// what has become of it: it went through, and the commit has come back, or it never will.
+func (s *Store) attempt(ctx context.Context, now view, t *txn) error {
 	call, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), attemptTimeout)
 	defer cancel()
 	answer, err := s.client.Txn(call).If(t.guards...).Then(t.writes...).
-		Else(clientv3.OpGet(s.keys.head)).Commit()
+		Else(clientv3.OpGet(s.keys.head), clientv3.OpGet(s.keys.epoch)).Commit()
 	switch {
 	case err == nil && answer.Succeeded:
-		return true, nil
+		return s.await(ctx, answer.Header.Revision)
 	case err == nil:
-		head := answer.Responses[0].GetResponseRange().Kvs
-		if len(head) == 0 {
-			return false, errNoHead
-		}
-		newest := store.Revision(head[0].ModRevision - s.base)
-		if newest <= t.at { // a key is not as the store wrote it: following says what is wrong
-			return false, pause(ctx)
-		}
-		if err := s.await(ctx, newest); err != nil {
-			return false, err
-		}
-		return false, s.resolve(c)
-	case refusal(err) != nil:
-		return false, refusal(err)
+		return s.refused(ctx, now, answer)
 	}
-	c.unsure, c.unsureNew = true, c.unsureNew || t.makes
+	if refused := refusal(err); refused != nil {
+		if errors.Is(refused, store.ErrNoSpace) { // so says etcd, too, of the last one that it takes
+			_ = s.catchUp(ctx)
+		}
+		return refused
+	}
 	s.note(ctx, err)
-	return false, pause(ctx)
-}
-
-// resolve takes in that a transaction was refused. Then earlier ones that got no answer and did not
-// come back are refused too when etcd gets to them, for no key gets back to an old revision; but
-// one that expects a key not to exist might still find it so.
-func (s *Store) resolve(c *commit) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c.unsureNew && len(c.done) == 0 {
-		return errors.New("store: etcd did not answer in time, the commit may still happen")
+	if err := s.pass(ctx, s.epochs); err != nil {
+		return fmt.Errorf("the commit may have happened: %v", err) // and so it is no refusal
 	}
-	c.unsure = false
 	return nil
 }
 
-// refusal returns what a commit is told that etcd will never do as it is, or nil.
-func refusal(err error) error {
+// refused waits for what a transaction was refused for.
+func (s *Store) refused(ctx context.Context, now view, answer *clientv3.TxnResponse) error {
+	head, epoch := answer.Responses[0].GetResponseRange().Kvs, answer.Responses[1].GetResponseRange().Kvs
+	if len(head) == 0 || head[0].CreateRevision != s.base {
+		return errNoHead
+	}
+	newest := head[0].ModRevision
+	if len(epoch) > 0 && epoch[0].ModRevision > now.epoch {
+		newest = max(newest, epoch[0].ModRevision)
+	}
 	switch {
-	case errors.Is(err, rpctypes.ErrNoSpace):
-		return store.ErrNoSpace
-	case errors.Is(err, rpctypes.ErrRequestTooLarge), errors.Is(err, rpctypes.ErrTooManyOps),
-		errors.Is(err, rpctypes.ErrPermissionDenied),
-		strings.Contains(err.Error(), "message larger than max"): // so says gRPC, in words only
-		return fmt.Errorf("store: the commit is not possible: %w", err)
+	case newest < now.head:
+		s.note(ctx, s.behind(newest, now.head))
+		return pause(ctx)
+	case newest == now.head: // a key is not as the store wrote it: following says what is wrong
+		return pause(ctx)
 	}
-	return nil
-}
-
-// pause waits before the next attempt.
-func pause(ctx context.Context) error {
-	timer := time.NewTimer(retryAfter)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return s.await(ctx, newest)
 }

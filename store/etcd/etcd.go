@@ -6,7 +6,8 @@
 // The current state and the recent history are in memory, as in the other engines; an etcd watch
 // keeps them up to date, and snapshots and watches are served from there. A commit is one
 // transaction of etcd that holds only if every key it names is as it was seen; it returns when it
-// has come back through the watch. A read asks etcd for the number of the newest commit, together
+// has come back through the watch. If etcd does not answer, another epoch is begun, in which no
+// transaction of an earlier one goes through any more: then it is known what has become of it. A read asks etcd for the number of the newest commit, together
 // with all other reads that wait, and answers when memory has got there. So a process that was
 // stopped, or is cut off, answers late or not at all, and never with what is out of date.
 //
@@ -14,6 +15,8 @@
 // leaves gaps. Below its prefix, which is nobody else's, a store has
 //
 //	head                 rewritten by every commit: who made it, and what was deleted
+//	epoch                rewritten to end what is under way; not there before the first time
+//	compacted            up to where the past was given up by Compact
 //	o/RESOURCE/PATH      an object
 //
 // The head is what makes reads cheap and exact: its revision is that of the newest commit. It
@@ -27,6 +30,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -89,18 +93,29 @@ type Store struct {
 	process process
 
 	ctx     context.Context // ends with the store
-	cancel  context.CancelFunc
+	cancel  context.CancelCauseFunc
 	running sync.WaitGroup
+	ended   sync.Once
 
-	barrier barrier
+	heads  *barrier // of the newest commit
+	epochs *barrier // of an epoch that has just begun
 
 	mu      sync.Mutex // guards what follows, and makes publishing and telling who waits one step
 	core    *core.Core
+	reached int64             // etcd's revision that memory has got to
+	epoch   int64             // where the epoch began, as of there
+	head    place             // of the newest commit, as of there
 	commits map[token]*commit // under way
-	waiters []waiter          // for revisions that are not published yet
+	waiters []waiter          // for revisions that are not reached yet
 	serial  uint64            // of the last commit
 	trouble error             // why following the cluster failed last
 	unwatch func()            // ends the watch that there is
+}
+
+// place is where a commit is in etcd, and which one it is; the zero token if that is not known.
+type place struct {
+	revision int64
+	token    token
 }
 
 var _ store.Store = (*Store)(nil)
@@ -123,8 +138,8 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 		commits: map[token]*commit{}, unwatch: func() {},
 	}
 	s.Reader = s.core.Reader()
-	s.barrier.wake = make(chan struct{}, 1)
-	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.heads, s.epochs = newBarrier(s.askHead), newBarrier(s.askEpoch)
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	if err := s.start(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -154,8 +169,10 @@ func (s *Store) start(ctx context.Context) error {
 	if err != nil {
 		return s.explain(ctx, err)
 	}
+	s.reached, s.head.revision = s.base, s.base
 	s.running.Go(s.follow)
-	s.running.Go(s.ask)
+	s.running.Go(func() { s.serve(s.heads) })
+	s.running.Go(func() { s.serve(s.epochs) })
 	s.running.Go(s.compactEtcd)
 	return s.explain(ctx, s.catchUp(ctx))
 }
@@ -211,19 +228,38 @@ func (s *Store) read(ctx context.Context) error {
 	return s.explain(ctx, s.catchUp(ctx))
 }
 
-// Compact implements store.Store. Etcd is compacted later; other processes keep what they have.
+// Compact implements store.Store, for all stores with the prefix on the cluster: when it returns,
+// this one has forgotten, and the others do so as they hear of it. Etcd itself is compacted later.
 func (s *Store) Compact(ctx context.Context, before store.Revision) error {
+	ctx, end := s.during(ctx)
+	defer end()
+	return s.explain(ctx, s.compact(ctx, before))
+}
+
+func (s *Store) compact(ctx context.Context, before store.Revision) error {
 	if before > s.Revision() {
-		if err := s.read(ctx); err != nil {
+		if err := s.catchUp(ctx); err != nil {
 			return err
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.Closed() {
-		return store.ErrClosed
+	switch {
+	case before > s.Revision():
+		return store.ErrFuture
+	case before <= s.Compacted():
+		return nil
 	}
-	return s.core.Compact(before)
+	var at int64
+	err := s.persist(ctx, func(ctx context.Context) error {
+		answer, err := s.client.Put(ctx, s.keys.compacted, strconv.FormatInt(int64(before), 10))
+		if err == nil {
+			at = answer.Header.Revision
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return s.await(ctx, at)
 }
 
 // compactEtcd lets etcd forget what nobody here can read any more.
@@ -236,6 +272,9 @@ func (s *Store) compactEtcd() {
 		case <-s.ctx.Done():
 			return
 		}
+		s.mu.Lock()
+		s.core.Age(time.Now())
+		s.mu.Unlock()
 		to := s.Compacted()
 		if to == done {
 			continue
@@ -252,15 +291,12 @@ func (s *Store) compactEtcd() {
 
 // Close implements store.Store.
 func (s *Store) Close() error {
-	s.cancel()
+	s.cancel(store.ErrClosed)
 	s.running.Wait()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.Closed() {
-		return nil
-	}
 	s.Reader.Close()
-	if err := s.client.Close(); err != nil && !errors.Is(err, context.Canceled) {
+	var err error
+	s.ended.Do(func() { err = s.client.Close() })
+	if err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("store: etcd: %w", err)
 	}
 	return nil

@@ -6,9 +6,16 @@ import "github.com/setpoint-dev/setpoint/store"
 func HeadOf(ops []store.Op) []byte {
 	b := appendHead(nil, token{1})
 	for i := range ops {
-		b = appendNote(b, &ops[i])
+		b = appendNote(b, &ops[i], before(ops, i))
 	}
 	return b
+}
+
+func before(ops []store.Op, i int) *store.Op {
+	if i == 0 {
+		return nil
+	}
+	return &ops[i-1]
 }
 
 // ReadHead reads one, as that of a commit whose changes are of the types.

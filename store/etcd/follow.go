@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strconv"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/setpoint-dev/setpoint/store"
@@ -25,14 +27,17 @@ func (s *Store) follow() {
 	}
 }
 
-// watch publishes what etcd says until it says no more. It returns nil if it can go on at once.
+// watch publishes what etcd says until it says no more.
 func (s *Store) watch() error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(s.ctx))
 	defer cancel()
 	s.mu.Lock()
 	s.unwatch = cancel
+	next, head := s.reached+1, s.head
 	s.mu.Unlock()
-	next := s.base + int64(s.Revision()) + 1
+	if err := s.verify(ctx, head); err != nil {
+		return err
+	}
 	answers := s.client.Watch(ctx, s.keys.prefix, clientv3.WithPrefix(), clientv3.WithRev(next), clientv3.WithFragment())
 	for answer := range answers {
 		if answer.CompactRevision != 0 {
@@ -48,6 +53,33 @@ func (s *Store) watch() error {
 	return errors.New("the watch has ended")
 }
 
+// verify fails the store if etcd does not have the commit that was followed last. It is asked for
+// before etcd is followed anew: a cluster does not lose commits while it runs.
+func (s *Store) verify(ctx context.Context, head place) error {
+	if head.token == (token{}) {
+		return nil
+	}
+	call, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	answer, err := s.client.Get(call, s.keys.head, clientv3.WithRev(head.revision))
+	switch {
+	case errors.Is(err, rpctypes.ErrFutureRev):
+		return s.behind(s.base, head.revision)
+	case errors.Is(err, rpctypes.ErrCompacted): // the watch is told so, too
+		return nil
+	case err != nil:
+		return err
+	}
+	if len(answer.Kvs) == 0 || answer.Kvs[0].CreateRevision != s.base {
+		return errNoHead
+	}
+	if t, _ := parseHead(answer.Kvs[0].Value); answer.Kvs[0].ModRevision != head.revision || t != head.token {
+		s.fail(ErrRolledBack)
+		return ErrRolledBack
+	}
+	return nil
+}
+
 // rewatch has etcd followed anew, by another member where there is one.
 func (s *Store) rewatch() {
 	s.mu.Lock()
@@ -61,41 +93,79 @@ type outcome struct {
 	result store.Result
 }
 
+// news is what an answer of etcd says beside the commits themselves.
+type news struct {
+	head      place
+	epoch     int64
+	compacted store.Revision
+	outcomes  []outcome
+}
+
 // publish shows what some commits did, all at once, and answers those of this process. An answer of
 // etcd has only whole commits.
-func (s *Store) publish(events []*clientv3.Event) (err error) {
+func (s *Store) publish(events []*clientv3.Event) error {
+	if len(events) == 0 {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var outcomes []outcome
-	for len(events) > 0 && err == nil {
-		n := 1
-		for n < len(events) && events[n].Kv.ModRevision == events[0].Kv.ModRevision {
-			n++
+	n := news{head: s.head, epoch: s.epoch}
+	for rest := events; len(rest) > 0; {
+		same := 1
+		for same < len(rest) && rest[same].Kv.ModRevision == rest[0].Kv.ModRevision {
+			same++
 		}
-		var own outcome
-		if own, err = s.adopt(events[:n]); own.commit != nil {
-			outcomes = append(outcomes, own)
+		if err := s.take(&n, rest[:same]); err != nil {
+			s.core.Rollback()
+			return err
 		}
-		events = events[n:]
-	}
-	if err != nil {
-		s.core.Rollback()
-		return err
+		rest = rest[same:]
 	}
 	s.core.Publish(time.Now())
-	for _, o := range outcomes {
+	s.head, s.epoch, s.reached = n.head, n.epoch, events[len(events)-1].Kv.ModRevision
+	if n.compacted > s.Compacted() {
+		if err := s.core.Compact(min(n.compacted, s.Revision())); err != nil {
+			return err
+		}
+	}
+	for _, o := range n.outcomes {
 		o.commit.done <- o.result
 	}
 	s.wake()
 	return nil
 }
 
+// take takes in what happened in a revision of etcd.
+func (s *Store) take(n *news, events []*clientv3.Event) error {
+	last := events[len(events)-1]
+	if last.Type != mvccpb.PUT {
+		return errForeign
+	}
+	switch key := string(last.Kv.Key); {
+	case key == s.keys.head:
+		n.head.revision = last.Kv.ModRevision
+		n.head.token, _ = parseHead(last.Kv.Value)
+		own, err := s.adopt(events)
+		if own.commit != nil {
+			n.outcomes = append(n.outcomes, own)
+		}
+		return err
+	case len(events) > 1:
+		return errForeign
+	case key == s.keys.epoch:
+		n.epoch = last.Kv.ModRevision
+		return nil
+	case key == s.keys.compacted:
+		to, err := strconv.ParseInt(string(last.Kv.Value), 10, 64)
+		n.compacted = max(n.compacted, store.Revision(to))
+		return err
+	}
+	return errForeign
+}
+
 // adopt takes the changes of one commit into the core. The head comes last.
 func (s *Store) adopt(events []*clientv3.Event) (own outcome, err error) {
 	last := events[len(events)-1]
-	if string(last.Kv.Key) != s.keys.head || last.Type != mvccpb.PUT {
-		return own, errors.New("store: below the store's prefix in etcd somebody else has written")
-	}
 	t, head := parseHead(last.Kv.Value)
 	own.commit = s.commits[t]
 	revision := store.Revision(last.Kv.ModRevision - s.base)
@@ -162,17 +232,53 @@ const pageKeys = 500
 // reload replaces what is in memory by the oldest state that etcd still has. What comes after it is
 // then watched as usual, so that there is as much history as etcd keeps.
 func (s *Store) reload(ctx context.Context, at int64) error {
+	marks, err := s.client.Txn(ctx).Then(
+		clientv3.OpGet(s.keys.head, clientv3.WithRev(at)), clientv3.OpGet(s.keys.epoch, clientv3.WithRev(at)),
+	).Commit()
+	if err != nil {
+		return err
+	}
+	head, epoch := marks.Responses[0].GetResponseRange().Kvs, marks.Responses[1].GetResponseRange().Kvs
+	if len(head) == 0 || head[0].CreateRevision != s.base {
+		return errNoHead
+	}
+	newest := place{revision: head[0].ModRevision}
+	newest.token, _ = parseHead(head[0].Value)
+	if newest.revision < s.head.revision {
+		s.fail(ErrRolledBack)
+		return ErrRolledBack
+	}
 	var entries []*store.Entry
+	if newest.revision > s.head.revision {
+		if entries, err = s.readAll(ctx, at); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if newest.revision > s.head.revision {
+		s.core.Reset(store.Revision(newest.revision-s.base), entries)
+	}
+	s.head, s.reached = newest, at
+	if len(epoch) > 0 {
+		s.epoch = epoch[0].ModRevision
+	}
+	s.wake()
+	return nil
+}
+
+// readAll reads all objects as of a revision of etcd's, page by page.
+func (s *Store) readAll(ctx context.Context, at int64) (entries []*store.Entry, err error) {
 	end := clientv3.GetPrefixRangeEnd(s.keys.objects)
 	for from := s.keys.objects; from != ""; {
 		page, err := s.client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithRev(at), clientv3.WithLimit(pageKeys))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, kv := range page.Kvs {
 			entry, err := s.entry(kv)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			entries = append(entries, entry)
 		}
@@ -180,11 +286,7 @@ func (s *Store) reload(ctx context.Context, at int64) error {
 			from = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.core.Reset(store.Revision(at-s.base), entries)
-	s.wake()
-	return nil
+	return entries, nil
 }
 
 func (s *Store) entry(kv *mvccpb.KeyValue) (*store.Entry, error) {

@@ -11,10 +11,14 @@ import (
 )
 
 // keys are the names that a store has in etcd.
-type keys struct{ prefix, head, objects string }
+type keys struct{ prefix, head, epoch, compacted, objects string }
 
 func newKeys(prefix string) keys {
-	return keys{prefix: prefix + "/", head: prefix + "/head", objects: prefix + "/o/"}
+	prefix += "/"
+	return keys{
+		prefix: prefix, head: prefix + "head", epoch: prefix + "epoch", compacted: prefix + "compacted",
+		objects: prefix + "o/",
+	}
 }
 
 func (k keys) of(key store.Key) string { return k.objects + key.Resource + "/" + key.Path }
@@ -64,12 +68,18 @@ func parseValue(b []byte) (value []byte, revisionAt int, err error) {
 }
 
 // The head is the commit's token, and for each change, in order, its origin and, of a deletion,
-// the last state: its length and it, in the form of a value.
+// the last state: its length and it, in the form of a value. The origin is its length, plus one, and
+// it; zero is that of the change before, since the changes of a commit have one origin as a rule.
 func appendHead(b []byte, t token) []byte { return append(b, t[:]...) }
 
-func appendNote(b []byte, op *store.Op) []byte {
-	b = binary.AppendUvarint(b, uint64(len(op.Origin)))
-	b = append(b, op.Origin...)
+// appendNote appends what the head says of a change; before is the change before it, or nil.
+func appendNote(b []byte, op, before *store.Op) []byte {
+	if before != nil && op.Origin == before.Origin {
+		b = append(b, 0)
+	} else {
+		b = binary.AppendUvarint(b, uint64(len(op.Origin))+1)
+		b = append(b, op.Origin...)
+	}
 	if op.Type == store.Delete {
 		last := appendValue(nil, op.Value, op.RevisionAt)
 		b = binary.AppendUvarint(b, uint64(len(last)))
@@ -80,8 +90,9 @@ func appendNote(b []byte, op *store.Op) []byte {
 
 // head reads the head of a commit, part by part. After an error it says nothing.
 type head struct {
-	rest []byte
-	err  error
+	rest   []byte
+	before string // origin
+	err    error
 }
 
 func parseHead(b []byte) (t token, h head) {
@@ -92,21 +103,35 @@ func parseHead(b []byte) (t token, h head) {
 	return t, head{rest: b[len(t):]}
 }
 
-func (h *head) bytes() []byte {
-	length, n := binary.Uvarint(h.rest)
-	if n <= 0 || length > uint64(len(h.rest)-n) {
+func (h *head) number() uint64 {
+	number, n := binary.Uvarint(h.rest)
+	if n <= 0 {
+		h.err, h.rest = errDamaged, nil
+		return 0
+	}
+	h.rest = h.rest[n:]
+	return number
+}
+
+func (h *head) bytes(length uint64) []byte {
+	if length > uint64(len(h.rest)) {
 		h.err, h.rest = errDamaged, nil
 		return nil
 	}
-	part := h.rest[n : n+int(length)]
-	h.rest = h.rest[n+int(length):]
+	part := h.rest[:length]
+	h.rest = h.rest[length:]
 	return part
 }
 
-func (h *head) origin() string { return string(h.bytes()) }
+func (h *head) origin() string {
+	if n := h.number(); n > 0 {
+		h.before = string(h.bytes(n - 1))
+	}
+	return h.before
+}
 
 func (h *head) last() (value []byte, revisionAt int) {
-	value, revisionAt, err := parseValue(h.bytes())
+	value, revisionAt, err := parseValue(h.bytes(h.number()))
 	if h.err == nil {
 		h.err = err
 	}

@@ -26,12 +26,17 @@ type modelEntry struct {
 
 func newModel() *model { return &model{states: []map[store.Key]modelEntry{{}}} }
 
-func (m *model) commit(ops []store.Op) (changed, conflict bool) {
+// commit changes the model as a commit does that an engine gave a revision. A revision may be larger
+// than the next one, by as much as gapMax.
+func (m *model) commit(ops []store.Op, at store.Revision) (changed, conflict bool) {
 	now := m.states[m.revision]
 	for _, op := range ops {
 		if op.Expect != store.Any && op.Expect != now[op.Key].revision {
 			return false, true
 		}
+	}
+	if at <= m.revision || at > m.revision+gapMax {
+		at = m.revision + 1
 	}
 	next := maps.Clone(now)
 	for _, op := range ops {
@@ -41,7 +46,7 @@ func (m *model) commit(ops []store.Op) (changed, conflict bool) {
 			delete(next, op.Key)
 			changed = true
 		case op.Type == store.Put && (!exists || old.value != value):
-			e := modelEntry{value, m.revision + 1, m.revision + 1}
+			e := modelEntry{value, at, at}
 			if exists {
 				e.created = old.created
 			}
@@ -50,7 +55,10 @@ func (m *model) commit(ops []store.Op) (changed, conflict bool) {
 		}
 	}
 	if changed {
-		m.revision++
+		for ; m.revision < at-1; m.revision++ {
+			m.states = append(m.states, now)
+		}
+		m.revision = at
 		m.states = append(m.states, next)
 	}
 	return changed, false
@@ -80,6 +88,9 @@ func (m *model) agrees(s store.Snapshot) error {
 	}
 	return nil
 }
+
+// gapMax is how many revisions may pass between two commits of one who writes alone.
+const gapMax = 10
 
 var modelResources = []string{"pods", "nodes", "leases"}
 
@@ -179,8 +190,8 @@ func (e *env) act(a action, m *model) error {
 		}
 		return m.agrees(s)
 	}
-	changed, conflict := m.commit(a.ops)
 	result, err := e.Commit(e.Context(), a.ops...)
+	changed, conflict := m.commit(a.ops, result.Revision)
 	var c *store.ConflictError
 	switch {
 	case conflict != errors.As(err, &c):
