@@ -9,9 +9,11 @@ import (
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/setpoint-dev/setpoint/apiserver/authn"
 	"github.com/setpoint-dev/setpoint/controller"
@@ -89,7 +91,7 @@ func RunNode(ctx context.Context, config *rest.Config, opts NodeOptions) error {
 	config = rest.CopyConfig(config)
 	config.UserAgent = "setpoint-node/setpoint" // under which the node's writes are owned
 	manager, err := controller.NewManager(config, controller.ManagerOptions{
-		Logger: opts.Log, Clock: opts.Clock, Fields: fieldsOf(opts.Name),
+		Logger: opts.Log, Clock: opts.Clock, Cache: crcache.Options{ByObject: concerning(opts.Name)},
 	})
 	if err != nil {
 		return err
@@ -120,12 +122,12 @@ func RunNode(ctx context.Context, config *rest.Config, opts NodeOptions) error {
 	return manager.Start(ctx)
 }
 
-// fieldsOf selects what concerns a node: its own pods and itself. What happens on the others costs
-// it nothing.
-func fieldsOf(node string) map[schema.GroupVersionKind]string {
-	return map[schema.GroupVersionKind]string{
-		corev1.SchemeGroupVersion.WithKind("Pod"):  "spec.nodeName=" + node,
-		corev1.SchemeGroupVersion.WithKind("Node"): "metadata.name=" + node,
+// concerning selects what concerns a node: its own pods and itself. What happens on the others
+// costs it nothing.
+func concerning(node string) map[client.Object]crcache.ByObject {
+	return map[client.Object]crcache.ByObject{
+		&corev1.Pod{}:  {Field: fields.OneTermEqualSelector("spec.nodeName", node)},
+		&corev1.Node{}: {Field: fields.OneTermEqualSelector("metadata.name", node)},
 	}
 }
 

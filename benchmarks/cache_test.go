@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	upstreamcache "k8s.io/client-go/tools/cache"
+	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/setpoint-dev/setpoint/cache"
@@ -37,7 +38,9 @@ var peers = []caches{{"setpoint", newOurs}, {"client-go", newTheirs}}
 type ours struct{ *cache.Cache }
 
 func newOurs(b *testing.B, web *pods, onUpdate func(*corev1.Pod)) held {
-	c, err := cache.New(&rest.Config{Host: "http://pods", Transport: web}, cache.Options{Mapper: podMapper()})
+	c, err := cache.New(&rest.Config{Host: "http://pods", Transport: web}, cache.Options{
+		Options: crcache.Options{Mapper: podMapper()},
+	})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -15,10 +15,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
+	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/setpoint-dev/setpoint/cache"
@@ -229,9 +230,11 @@ func TestOneListAndWatchForAllReaders(t *testing.T) {
 }
 
 func TestFieldsLimitWhatIsAskedFor(t *testing.T) {
-	own := map[schema.GroupVersionKind]string{corev1.SchemeGroupVersion.WithKind("Pod"): "spec.nodeName=n"}
+	own := crcache.Options{ByObject: map[client.Object]crcache.ByObject{
+		&corev1.Pod{}: {Field: fields.OneTermEqualSelector("spec.nodeName", "n")},
+	}}
 	for _, noWatchList := range []bool{false, true} {
-		inWorld(t, cache.Options{Fields: own}, func(w *world) {
+		inWorld(t, cache.Options{Options: own}, func(w *world) {
 			w.server.Fail(tinyapi.Faults{NoWatchList: noWatchList})
 			w.listen(&teller{})
 			for _, request := range w.server.Requests() {

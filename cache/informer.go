@@ -6,116 +6,148 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
+	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// informer is a feed as controller-runtime's Informer.
-type informer struct {
-	*feed
-	resync time.Duration
+// A view is a feed in one form, as controller-runtime's Informer.
+type view struct {
+	feed  *feed
+	form  form
+	ready chan struct{} // closed when the first list is in
+	gone  chan struct{} // closed when the view is removed or the cache stopped
+
+	// Guarded by the feed's lock.
+	handlers []*registration
 }
 
-var _ cache.Informer = informer{}
+var _ crcache.Informer = (*view)(nil)
+
+func (v *view) String() string { return v.feed.String() + v.form.String() }
 
 // AddEventHandler has the handler told of everything that is there, and then of what changes.
-func (i informer) AddEventHandler(h toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
-	return i.add(h, i.resync)
+func (v *view) AddEventHandler(h toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
+	return v.add(h, nil)
 }
 
 // AddEventHandlerWithResyncPeriod is AddEventHandler with a period of its own; zero means never.
-func (i informer) AddEventHandlerWithResyncPeriod(h toolscache.ResourceEventHandler, resync time.Duration) (toolscache.ResourceEventHandlerRegistration, error) {
-	return i.add(h, resync)
+func (v *view) AddEventHandlerWithResyncPeriod(h toolscache.ResourceEventHandler, resync time.Duration) (toolscache.ResourceEventHandlerRegistration, error) {
+	return v.add(h, &resync)
 }
 
 // AddEventHandlerWithOptions is AddEventHandler with options.
-func (i informer) AddEventHandlerWithOptions(h toolscache.ResourceEventHandler, opts toolscache.HandlerOptions) (toolscache.ResourceEventHandlerRegistration, error) {
-	if opts.ResyncPeriod != nil {
-		return i.add(h, *opts.ResyncPeriod)
-	}
-	return i.add(h, i.resync)
+func (v *view) AddEventHandlerWithOptions(h toolscache.ResourceEventHandler, opts toolscache.HandlerOptions) (toolscache.ResourceEventHandlerRegistration, error) {
+	return v.add(h, opts.ResyncPeriod)
 }
 
-func (i informer) add(h toolscache.ResourceEventHandler, resync time.Duration) (*registration, error) {
+func (v *view) add(h toolscache.ResourceEventHandler, resync *time.Duration) (*registration, error) {
 	r := &registration{
-		feed: i.feed, handler: h, resync: resync,
+		view: v, handler: h,
 		wake: make(chan struct{}, 1), told: make(chan struct{}), gone: make(chan struct{}),
 	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.stopped {
-		return nil, fmt.Errorf("handler of %s was added after the cache was stopped", i)
+	for _, s := range v.feed.streams {
+		period := s.setup.resync
+		if resync != nil {
+			period = *resync
+		}
+		if period > 0 {
+			r.resyncs = append(r.resyncs, resyncing{stream: s, period: period})
+		}
 	}
-	if isClosed(i.synced) {
-		initial := i.present(func(obj client.Object) change {
-			return change{typ: added, new: obj, initial: true}
-		})
-		r.push(append(initial, change{typ: synced})...)
+	f := v.feed
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if isClosed(v.gone) {
+		return nil, fmt.Errorf("handler of %s was added after its informer was stopped", v)
 	}
-	i.handlers = append(i.handlers, r)
-	if i.spawn != nil {
-		i.spawn(r.run)
+	if isClosed(v.ready) {
+		r.push(f.initial()...)
+	}
+	v.handlers = append(v.handlers, r)
+	if f.spawn != nil {
+		f.spawn(r.run)
 	}
 	return r, nil
 }
 
 // RemoveEventHandler stops telling a handler; what it is being told it is told to the end.
-func (i informer) RemoveEventHandler(handle toolscache.ResourceEventHandlerRegistration) error {
+func (v *view) RemoveEventHandler(handle toolscache.ResourceEventHandlerRegistration) error {
 	r, ok := handle.(*registration)
-	if !ok || r.feed != i.feed {
-		return fmt.Errorf("%T is not a handler of %s", handle, i)
+	if !ok || r.view != v {
+		return fmt.Errorf("%T is not a handler of %s", handle, v)
 	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if !r.removed {
-		r.removed = true
-		close(r.gone)
-	}
-	i.handlers = slices.DeleteFunc(i.handlers, func(x *registration) bool { return x == r })
+	v.feed.mu.Lock()
+	defer v.feed.mu.Unlock()
+	r.remove()
+	v.handlers = slices.DeleteFunc(v.handlers, func(x *registration) bool { return x == r })
 	return nil
 }
 
 // AddIndexers adds indexes that List finds by field selectors of their names.
-func (i informer) AddIndexers(indexers toolscache.Indexers) error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
+func (v *view) AddIndexers(indexers toolscache.Indexers) error {
 	for name, fn := range indexers {
-		if i.table.indexes[name] != nil {
-			return fmt.Errorf("index %q of %s exists already", name, i)
-		}
-		i.table.addIndex(name, func(obj client.Object) []string {
+		err := v.addIndex(fieldIndex(name), func(obj client.Object) []string {
 			values, err := fn(obj)
 			if err != nil {
-				panic(fmt.Errorf("index %q of %s: %w", name, i, err))
+				panic(fmt.Errorf("index %q of %s: %w", name, v, err))
 			}
 			return values
 		})
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
+// addIndex adds an index by what a function reads from objects of the view's form.
+func (v *view) addIndex(name string, values func(client.Object) []string) error {
+	f, id := v.feed, indexID{name, true, v.form}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.table.indexes[id] != nil {
+		return fmt.Errorf("index %q of %s exists already", name, v)
+	}
+	f.table.addIndex(id, newCostlyIndex(func(rec *record) []string {
+		d, err := rec.as(v.form, passing)
+		if err != nil {
+			f.log.Error("an object is missing in an index", "index", name, "err", err)
+			return nil
+		}
+		return values(d.obj)
+	}))
+	return nil
+}
+
 // HasSynced says whether the first list is in.
-func (i informer) HasSynced() bool { return isClosed(i.synced) }
+func (v *view) HasSynced() bool { return isClosed(v.ready) }
 
 // HasSyncedChecker is HasSynced as a channel.
-func (i informer) HasSyncedChecker() toolscache.DoneChecker {
-	return done{name: i.String(), ch: i.synced}
-}
+func (v *view) HasSyncedChecker() toolscache.DoneChecker { return done{name: v.String(), ch: v.ready} }
 
 // IsStopped says whether the informer is no longer kept in step.
-func (i informer) IsStopped() bool {
-	i.mu.RLock()
-	defer i.mu.RUnlock()
-	return i.stopped
-}
+func (v *view) IsStopped() bool { return isClosed(v.gone) }
 
 // waitSynced waits for the first list.
-func (f *feed) waitSynced(ctx context.Context) error {
+func (v *view) waitSynced(ctx context.Context) error {
 	select {
-	case <-f.synced:
+	case <-v.ready:
 		return nil
+	case <-v.gone:
+		return fmt.Errorf("cache: the informer of %s was stopped", v)
 	case <-ctx.Done():
-		return fmt.Errorf("wait for the first list of %s: %w", f, ctx.Err())
+		return apierrors.NewTimeoutError(fmt.Sprintf("wait for the first list of %s: %v", v, ctx.Err()), 0)
+	}
+}
+
+// stop ends the view and its handlers. The feed's lock is held.
+func (v *view) stop() {
+	if !isClosed(v.gone) {
+		close(v.gone)
+	}
+	for _, r := range v.handlers {
+		r.remove()
 	}
 }

@@ -2,125 +2,70 @@ package cache
 
 import (
 	"context"
+	"io"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/scheme"
-	metaclient "k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-
-	"github.com/setpoint-dev/setpoint/cache/wire"
 )
 
-// sources makes the source of each feed, over one HTTP client.
-type sources struct {
-	config     *rest.Config
-	opts       Options
-	serializer runtime.NegotiatedSerializer
-	params     runtime.ParameterCodec
-	metadata   metaclient.Interface
-	dynamic    dynamic.Interface
-}
+// server asks for the text of lists and watches.
+type server struct{ client rest.Interface }
 
-func newSources(config *rest.Config, opts Options) (*sources, error) {
-	s := &sources{
-		config:     config,
-		opts:       opts,
-		serializer: wire.Serializer(opts.Scheme),
-		params:     runtime.NewParameterCodec(opts.Scheme),
-	}
-	var err error
-	if s.metadata, err = wire.Metadata(config, opts.HTTPClient); err != nil {
-		return nil, err
-	}
-	s.dynamic, err = dynamic.NewForConfigAndClient(config, opts.HTTPClient)
-	return s, err
-}
-
-func (s *sources) source(id feedID) (source, error) {
-	mapping, err := s.opts.Mapper.RESTMapping(id.gvk.GroupKind(), id.gvk.Version)
-	if err != nil {
-		return nil, err
-	}
-	switch id.form {
-	case metadata:
-		return metadataSource{s.metadata.Resource(mapping.Resource)}, nil
-	case loose:
-		return looseSource{s.dynamic.Resource(mapping.Resource)}, nil
-	}
-	list := id.gvk
-	list.Kind += "List"
-	if _, err := s.opts.Scheme.New(list); err != nil {
-		return nil, err
-	}
-	rc, err := s.typedClient(id.gvk)
-	if err != nil {
-		return nil, err
-	}
-	newList := func() (runtime.Object, error) { return s.opts.Scheme.New(list) }
-	return typedSource{rc, mapping.Resource.Resource, s.params, newList}, nil
-}
-
-// typedClient returns a client of a group and version. Kubernetes' own kinds may come in protobuf.
-func (s *sources) typedClient(gvk schema.GroupVersionKind) (rest.Interface, error) {
-	config := rest.CopyConfig(s.config)
-	config.GroupVersion, config.APIPath = new(gvk.GroupVersion()), "/apis"
-	if gvk.Group == "" {
-		config.APIPath = "/api"
-	}
+func newServer(config *rest.Config, opts *Options) (*server, error) {
+	config = rest.CopyConfig(config)
+	config.GroupVersion, config.APIPath = &schema.GroupVersion{}, "/" // each request says its whole path
 	if config.UserAgent == "" {
 		config.UserAgent = rest.DefaultKubernetesUserAgent()
 	}
-	if config.ContentType == "" && scheme.Scheme.Recognizes(gvk) {
-		config.ContentType = runtime.ContentTypeProtobuf
-	}
-	config.NegotiatedSerializer = s.serializer
-	return rest.RESTClientForConfigAndClient(config, s.opts.HTTPClient)
+	// Objects are held as JSON, from which every form can be read. Answers that are none, such as
+	// those that say what went wrong, are read as client-go does.
+	config.ContentType, config.AcceptContentTypes = "application/json", "application/json"
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	client, err := rest.RESTClientForConfigAndClient(config, opts.HTTPClient)
+	return &server{client}, err
 }
 
-// typedSource reads objects in their Go types.
-type typedSource struct {
-	client   rest.Interface
-	resource string
-	params   runtime.ParameterCodec
-	newList  func() (runtime.Object, error)
+// part is what a stream asks for: a kind, or some of it, whole or as metadata.
+type part struct {
+	resource  schema.GroupVersionResource
+	namespace string // "" is all
+	labels    string
+	fields    string
 }
 
-func (s typedSource) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	list, err := s.newList()
-	if err != nil {
-		return nil, err
-	}
-	err = s.client.Get().Resource(s.resource).VersionedParams(&opts, s.params).Do(ctx).Into(list)
-	return list, err
+// metadataOnly asks for metadata, and takes all from a server that cannot give less.
+const metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+const metadataListOnly = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+
+func (s *server) list(ctx context.Context, p *part, whole bool) (io.ReadCloser, error) {
+	return s.get(ctx, p, whole, metav1.ListOptions{})
 }
 
-func (s typedSource) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+func (s *server) watch(ctx context.Context, p *part, whole bool, opts metav1.ListOptions) (io.ReadCloser, error) {
 	opts.Watch = true
-	return s.client.Get().Resource(s.resource).VersionedParams(&opts, s.params).Watch(ctx)
+	return s.get(ctx, p, whole, opts)
 }
 
-// looseSource reads objects as trees.
-type looseSource struct{ client dynamic.ResourceInterface }
-
-func (s looseSource) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	return s.client.List(ctx, opts)
-}
-
-func (s looseSource) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	return s.client.Watch(ctx, opts)
-}
-
-// metadataSource reads only the metadata of objects.
-type metadataSource struct{ client metaclient.ResourceInterface }
-
-func (s metadataSource) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	return s.client.List(ctx, opts)
-}
-
-func (s metadataSource) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	return s.client.Watch(ctx, opts)
+func (s *server) get(ctx context.Context, p *part, whole bool, opts metav1.ListOptions) (io.ReadCloser, error) {
+	opts.LabelSelector, opts.FieldSelector = p.labels, p.fields
+	path := []string{"apis", p.resource.Group, p.resource.Version}
+	if p.resource.Group == "" {
+		path = []string{"api", p.resource.Version}
+	}
+	if p.namespace != "" {
+		path = append(path, "namespaces", p.namespace)
+	}
+	request := s.client.Get().AbsPath("/"+strings.Join(append(path, p.resource.Resource), "/")).
+		SpecificallyVersionedParams(&opts, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"})
+	switch {
+	case whole:
+	case opts.Watch:
+		request = request.SetHeader("Accept", metadataOnly)
+	default:
+		request = request.SetHeader("Accept", metadataListOnly)
+	}
+	return request.Stream(ctx)
 }

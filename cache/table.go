@@ -7,16 +7,17 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// A table holds the objects of one kind as of one revision, with indexes, and says what each step
-// changed. It has no locks and knows no time: a feed steps it.
+// A table holds the objects of one kind, with indexes, and says what each step changed. It has no
+// locks and knows no time: a feed steps it.
 type table struct {
-	objects  map[types.NamespacedName]client.Object
-	indexes  map[string]*index
-	revision int64
+	rows    map[types.NamespacedName]*row
+	indexes map[indexID]*index
 }
+
+// A row is the place of one object. Indexes point to it, whatever revision stands in it.
+type row struct{ *record }
 
 type changeType uint8
 
@@ -31,19 +32,17 @@ const (
 type change struct {
 	typ      changeType
 	key      types.NamespacedName
-	old, new client.Object
-	initial  bool // added by the first list
+	old, new *record
+	bulk     bool // told of because it is there, not because something happened
 	missed   bool // the deletion itself was not seen, so old may not be the last state
 }
 
 func newTable() *table {
 	return &table{
-		objects: make(map[types.NamespacedName]client.Object),
-		indexes: make(map[string]*index),
+		rows:    make(map[types.NamespacedName]*row),
+		indexes: make(map[indexID]*index),
 	}
 }
-
-func revisionOf(obj client.Object) int64 { return parseRevision(obj.GetResourceVersion()) }
 
 // parseRevision returns zero, "no revision", for what is not one.
 func parseRevision(s string) int64 {
@@ -55,118 +54,157 @@ func parseRevision(s string) int64 {
 }
 
 // apply takes in one event of a watch. What is older than what is held changes nothing.
-func (t *table) apply(typ watch.EventType, obj client.Object) []change {
-	rev := revisionOf(obj)
-	t.revision = max(t.revision, rev)
+func (t *table) apply(typ watch.EventType, rec *record) []change {
 	if typ != watch.Deleted {
-		return t.put(obj, false)
+		return t.put(rec)
 	}
-	key := client.ObjectKeyFromObject(obj)
-	held, ok := t.objects[key]
+	row := t.rows[rec.key]
 	switch {
-	case !ok, rev < revisionOf(held):
+	case row == nil, rec.revision < row.revision:
 		return nil
-	case held.GetUID() != obj.GetUID():
-		return []change{t.remove(key, held, true)}
+	case row.UID != rec.UID:
+		return []change{t.remove(row, true)}
 	}
-	c := t.remove(key, held, false)
-	c.old = obj // the last state, as the event has it
+	c := t.remove(row, false)
+	c.old = rec // the last state, as the event has it
 	return []change{c}
 }
 
 // put takes in the state of one object. An object of another uid is another object: the one that
 // was held has been deleted, whether that was seen or not.
-func (t *table) put(obj client.Object, initial bool) []change {
-	key := client.ObjectKeyFromObject(obj)
-	held, ok := t.objects[key]
+func (t *table) put(rec *record) []change {
+	at := t.rows[rec.key]
 	var changes []change
 	switch {
-	case !ok:
-	case held.GetUID() != obj.GetUID():
-		if revisionOf(obj) < revisionOf(held) {
+	case at == nil:
+	case at.UID != rec.UID:
+		if rec.revision < at.revision {
 			return nil
 		}
-		changes = append(changes, t.remove(key, held, true))
-	case obj.GetResourceVersion() == held.GetResourceVersion(), revisionOf(obj) < revisionOf(held):
+		changes = append(changes, t.remove(at, true))
+	case rec.Version == at.Version:
+		if rec.whole && !at.whole {
+			t.set(at, rec) // the same, with more of it
+		}
+		return nil
+	case rec.revision < at.revision:
 		return nil
 	default:
-		t.set(key, held, obj)
-		return []change{{typ: updated, key: key, old: held, new: obj}}
+		old := t.set(at, rec)
+		return []change{{typ: updated, key: rec.key, old: old, new: rec}}
 	}
-	t.set(key, nil, obj)
-	return append(changes, change{typ: added, key: key, new: obj, initial: initial})
+	t.set(&row{}, rec)
+	return append(changes, change{typ: added, key: rec.key, new: rec})
 }
 
-// replace takes in a whole list. What is held and not in it has been deleted unseen.
-func (t *table) replace(objects []client.Object, revision int64, initial bool) []change {
-	listed := make(map[types.NamespacedName]bool, len(objects))
-	for _, obj := range objects {
-		listed[client.ObjectKeyFromObject(obj)] = true
+// replace takes in a whole list of a part of what is held. What is held of the part, and is not in
+// the list, has been deleted unseen.
+func (t *table) replace(records []*record, part func(namespace string) bool) []change {
+	listed := make(map[types.NamespacedName]bool, len(records))
+	for _, rec := range records {
+		listed[rec.key] = true
 	}
-	var gone []types.NamespacedName
-	for key := range t.objects {
-		if !listed[key] {
-			gone = append(gone, key)
+	var gone []*row
+	for key, row := range t.rows {
+		if !listed[key] && part(key.Namespace) {
+			gone = append(gone, row)
 		}
 	}
-	slices.SortFunc(gone, compareKeys)
+	slices.SortFunc(gone, compareRows)
 	var changes []change
-	for _, key := range gone {
-		changes = append(changes, t.remove(key, t.objects[key], true))
+	for _, row := range gone {
+		changes = append(changes, t.remove(row, true))
 	}
-	for _, obj := range objects {
-		changes = append(changes, t.put(obj, initial)...)
+	for _, rec := range records {
+		changes = append(changes, t.put(rec)...)
 	}
-	t.revision = max(t.revision, revision)
 	return changes
 }
 
-func (t *table) set(key types.NamespacedName, old, obj client.Object) {
-	t.objects[key] = obj
+// set puts a record into a row, and returns what was in it.
+func (t *table) set(at *row, rec *record) (old *record) {
+	old, at.record = at.record, rec
+	t.rows[rec.key] = at
 	for _, ix := range t.indexes {
-		ix.change(key, old, obj)
+		ix.change(at, old, rec)
 	}
+	return old
 }
 
-func (t *table) remove(key types.NamespacedName, held client.Object, missed bool) change {
-	delete(t.objects, key)
+func (t *table) remove(at *row, missed bool) change {
+	held := at.record
+	delete(t.rows, held.key)
 	for _, ix := range t.indexes {
-		ix.change(key, held, nil)
+		ix.change(at, held, nil)
 	}
-	return change{typ: deleted, key: key, old: held, missed: missed}
+	return change{typ: deleted, key: held.key, old: held, missed: missed}
+}
+
+// records returns what is held, in order.
+func (t *table) records() []*record {
+	all := make([]*record, 0, len(t.rows))
+	for _, row := range t.rows {
+		all = append(all, row.record)
+	}
+	slices.SortFunc(all, func(a, b *record) int { return compareKeys(a.key, b.key) })
+	return all
+}
+
+// indexID names an index: by a function that was given and reads a form, or of something that every
+// record says of itself.
+type indexID struct {
+	name  string
+	given bool
+	of    form // what a given function reads
 }
 
 // addIndex makes an index, unless there is one of the name.
-func (t *table) addIndex(name string, values func(client.Object) []string) *index {
-	if ix := t.indexes[name]; ix != nil {
-		return ix
+func (t *table) addIndex(id indexID, ix *index) *index {
+	if known := t.indexes[id]; known != nil {
+		return known
 	}
-	ix := &index{values: values, sets: make(map[string]map[types.NamespacedName]client.Object)}
-	for key, obj := range t.objects {
-		ix.change(key, nil, obj)
+	for _, row := range t.rows {
+		ix.change(row, nil, row.record)
 	}
-	t.indexes[name] = ix
+	t.indexes[id] = ix
 	return ix
 }
 
-// index finds objects by the values that a function reads from them.
+// index finds objects by values that are read from them.
 type index struct {
-	values func(client.Object) []string
-	sets   map[string]map[types.NamespacedName]client.Object
+	values func(*record) []string
+	sets   map[string]map[*row]struct{}
+	// told are the values of each row, where it costs too much to read them again.
+	told map[*row][]string
 }
 
-// change moves an object from the values that old has to those that obj has; either may be nil.
-func (ix *index) change(key types.NamespacedName, old, obj client.Object) {
+func newIndex(values func(*record) []string) *index {
+	return &index{values: values, sets: make(map[string]map[*row]struct{})}
+}
+
+// newCostlyIndex returns an index whose values are read from an object's decoded form.
+func newCostlyIndex(values func(*record) []string) *index {
+	ix := newIndex(values)
+	ix.told = make(map[*row][]string)
+	return ix
+}
+
+// change moves a row from the values that old has to those that rec has; either may be nil.
+func (ix *index) change(at *row, old, rec *record) {
 	var before, after []string
 	if old != nil {
-		before = ix.values(old)
+		if ix.told != nil {
+			before = ix.told[at]
+		} else {
+			before = ix.values(old)
+		}
 	}
-	if obj != nil {
-		after = ix.values(obj)
+	if rec != nil {
+		after = ix.values(rec)
 	}
 	for _, v := range before {
 		if set := ix.sets[v]; !slices.Contains(after, v) && set != nil {
-			if delete(set, key); len(set) == 0 {
+			if delete(set, at); len(set) == 0 {
 				delete(ix.sets, v)
 			}
 		}
@@ -174,12 +212,21 @@ func (ix *index) change(key types.NamespacedName, old, obj client.Object) {
 	for _, v := range after {
 		set := ix.sets[v]
 		if set == nil {
-			set = make(map[types.NamespacedName]client.Object)
+			set = make(map[*row]struct{})
 			ix.sets[v] = set
 		}
-		set[key] = obj
+		set[at] = struct{}{}
+	}
+	switch {
+	case ix.told == nil:
+	case len(after) > 0:
+		ix.told[at] = after
+	default:
+		delete(ix.told, at)
 	}
 }
+
+func compareRows(a, b *row) int { return compareKeys(a.key, b.key) }
 
 func compareKeys(a, b types.NamespacedName) int {
 	if c := strings.Compare(a.Namespace, b.Namespace); c != 0 {

@@ -32,11 +32,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -59,22 +57,18 @@ type ManagerOptions struct {
 	Scheme *runtime.Scheme
 	// Mapper maps kinds to resources; nil asks the server's discovery when needed.
 	Mapper meta.RESTMapper
-	// Fields limits what the cache holds of a kind to what a field selector of the server selects.
-	Fields map[schema.GroupVersionKind]string
-	// Resync is how often every key is looked at again though nothing is known to have changed,
-	// give or take a tenth. Zero means ten hours.
-	Resync time.Duration
+	// Cache are the settings of the cache: what is held of which kinds, and how often every key is
+	// looked at again though nothing is known to have changed (SyncPeriod). Its HTTPClient, Scheme and
+	// Mapper are those above.
+	Cache crcache.Options
 	// Lease, if not nil, has controllers run only while this process holds it. The manager fills in
 	// Client, Clock and Logger where they are nil.
 	Lease *lease.Options
 	// StopTimeout bounds how long Start waits for controllers to end when it is told to. Zero means
 	// 30 s.
 	StopTimeout time.Duration
-	// Metrics, if not nil, is where the metrics of controllers and queues are registered.
+	// Metrics, if not nil, is where the metrics of controllers, queues and the cache are registered.
 	Metrics prometheus.Registerer
-	// TracerProvider, if not nil, is given a span for each pass, with one below it for each request
-	// that the pass makes.
-	TracerProvider trace.TracerProvider
 	// Logger is what the manager and its controllers log to; nil is slog.Default().
 	Logger *slog.Logger
 	// Clock is what time is read from; nil is the machine's.
@@ -90,9 +84,6 @@ type Manager struct {
 	cache  *cache.Cache
 	events *eventSink
 	stats  *metrics
-	tracer trace.Tracer
-	// referee finds writers that undo each other.
-	referee *referee
 
 	mu      sync.Mutex
 	loops   []*loop
@@ -118,20 +109,20 @@ func NewManager(config *rest.Config, opts ManagerOptions) (*Manager, error) {
 	config = rest.CopyConfig(config)
 	// What a controller writes in a term of the lease is refused when the term is over.
 	config.Wrap(lease.Fenced)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &requests{next: next} })
-	config.UserAgent = cmp.Or(config.UserAgent, rest.DefaultKubernetesUserAgent())
 	if config.QPS == 0 && config.RateLimiter == nil {
 		config.QPS = -1
 	}
 	if err := opts.fill(config); err != nil {
 		return nil, fmt.Errorf("controller: %w", err)
 	}
-	c, err := cache.New(config, cache.Options{
-		HTTPClient: opts.HTTPClient, Scheme: opts.Scheme, Mapper: opts.Mapper,
-		Fields: opts.Fields, Resync: opts.Resync, Clock: opts.Clock, Logger: opts.Logger,
-	})
+	c, err := cache.New(config, opts.cache())
 	if err != nil {
 		return nil, err
+	}
+	if opts.Metrics != nil {
+		if err := opts.Metrics.Register(c); err != nil {
+			return nil, fmt.Errorf("controller: metrics of the cache: %w", err)
+		}
 	}
 	cl, err := client.New(config, client.Options{
 		HTTPClient: opts.HTTPClient, Scheme: opts.Scheme, Mapper: opts.Mapper, Cache: c,
@@ -139,12 +130,10 @@ func NewManager(config *rest.Config, opts ManagerOptions) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Manager{
+	return &Manager{
 		config: config, opts: opts, client: cl, cache: c,
-		events: newEventSink(cl, opts), stats: newMetrics(opts.Metrics), tracer: tracerOf(opts.TracerProvider),
-	}
-	m.referee = &referee{mgr: m, kinds: make(map[schema.GroupVersionKind]bool)}
-	return m, nil
+		events: newEventSink(cl, opts), stats: newMetrics(opts.Metrics),
+	}, nil
 }
 
 // fill replaces what is not set.
@@ -168,6 +157,13 @@ func (o *ManagerOptions) fill(config *rest.Config) (err error) {
 		o.Mapper, err = apiutil.NewDynamicRESTMapper(config, o.HTTPClient)
 	}
 	return err
+}
+
+// cache returns the settings of the cache.
+func (o *ManagerOptions) cache() cache.Options {
+	all := cache.Options{Options: o.Cache, Clock: o.Clock, Logger: o.Logger}
+	all.HTTPClient, all.Scheme, all.Mapper = o.HTTPClient, o.Scheme, o.Mapper
+	return all
 }
 
 // GetClient returns a client that reads from the cache and writes to the server, and in a reconcile
