@@ -26,7 +26,6 @@ type checkpoint struct {
 
 const (
 	checkpointPrefix = "checkpoint-"
-	checkpointFormat = 1
 	// blockBytes is how much is written and checked at once.
 	blockBytes = 1 << 20
 )
@@ -71,14 +70,13 @@ func (c *checkpoint) writeTo(w io.Writer, entries iter.Seq[*store.Entry]) (size 
 		return err
 	}
 	buf = beginFrame(buf, frames)
-	buf = append(buf, checkpointFormat)
 	buf = binary.AppendUvarint(buf, uint64(c.revision))
 	if err := flush(); err != nil {
 		return size, err
 	}
 	count := uint64(0)
 	for e := range entries {
-		buf = appendEntry(buf, e)
+		buf = appendRecord(buf, &record{key: e.Key, revision: e.Revision, number: uint64(e.Created), value: e.Value})
 		count++
 		if len(buf) >= blockBytes {
 			if err := flush(); err != nil {
@@ -91,41 +89,38 @@ func (c *checkpoint) writeTo(w io.Writer, entries iter.Seq[*store.Entry]) (size 
 			return size, err
 		}
 	}
-	// The last frame is told from the others by its resource, which no entry has.
-	buf = appendBytes(buf, "")
-	buf = binary.AppendUvarint(buf, count)
+	// The last record is told from the others by its resource, which no entry has.
+	buf = appendRecord(buf, &record{number: count})
 	return size, flush()
 }
 
-func appendEntry(dst []byte, e *store.Entry) []byte {
-	dst = appendBytes(dst, e.Key.Resource)
-	dst = appendBytes(dst, e.Key.Path)
-	dst = binary.AppendUvarint(dst, uint64(e.Revision))
-	dst = binary.AppendUvarint(dst, uint64(e.Created))
-	return appendBytes(dst, e.Value)
+// entry is what a record of a checkpoint says. It shares no memory with it.
+func (r *record) entry() *store.Entry {
+	return &store.Entry{
+		Key: r.key, Revision: r.revision, Created: store.Revision(r.number), Value: slices.Clone(r.value),
+	}
 }
 
-// listCheckpoints finds the checkpoints in the directory, oldest first, and deletes what a crash left
-// of others.
-func listCheckpoints(dir string) ([]checkpoint, error) {
+// listCheckpoints finds the checkpoints in the directory, oldest first, and what a crash left of others.
+func listCheckpoints(dir string) (found []checkpoint, leftovers []string, err error) {
 	paths, err := filepath.Glob(filepath.Join(dir, checkpointPrefix+"*"))
 	if err != nil {
-		return nil, err
+		return nil, nil, fmt.Errorf("store: reading the directory: %w", err)
 	}
 	slices.Sort(paths)
-	var found []checkpoint
 	for _, path := range paths {
 		var c checkpoint
 		name := filepath.Base(path)
 		if strings.HasSuffix(name, ".tmp") {
-			if err := os.Remove(path); err != nil {
-				return nil, err
-			}
+			leftovers = append(leftovers, path)
 		} else if _, err := fmt.Sscanf(name, checkpointPrefix+"%016x", &c.index); err == nil {
 			found = append(found, c)
 		}
 	}
-	return found, nil
+	if len(found) == 0 {
+		found = []checkpoint{{}} // the empty state
+	}
+	return found, leftovers, nil
 }
 
 // head reads which state the checkpoint is of, and how large its file is.
@@ -165,33 +160,26 @@ func (c *checkpoint) readFrom(
 	if err := c.readHead(r); err != nil {
 		return err
 	}
-	names := map[string]string{} // one string for all keys of a resource
+	names := interned{}
 	for count := uint64(0); ; {
 		body, err := r.next()
 		if err != nil {
 			return err
 		}
-		p := parser{rest: body}
-		for len(p.rest) > 0 {
-			resource := string(p.bytes())
-			if resource == "" {
-				if total := p.uvarint(); total != count || p.err != nil {
-					return r.corrupt(fmt.Errorf("%d entries are there of %d", count, total))
-				}
+		for p := (parser{rest: body}); len(p.rest) > 0; {
+			rec := p.record(names)
+			switch {
+			case p.err != nil:
+				return r.corrupt(p.err)
+			case rec.key.Resource != "":
+				entry(rec.entry())
+				count++
+			case rec.number != count:
+				return r.corrupt(fmt.Errorf("%d entries are there of %d", count, rec.number))
+			default:
 				c.size = r.offset
 				return nil
 			}
-			if names[resource] == "" {
-				names[resource] = resource
-			}
-			e := &store.Entry{Key: store.Key{Resource: names[resource], Path: string(p.bytes())}}
-			e.Revision, e.Created = store.Revision(p.uvarint()), store.Revision(p.uvarint())
-			e.Value = slices.Clone(p.bytes())
-			if p.err != nil {
-				return r.corrupt(p.err)
-			}
-			entry(e)
-			count++
 		}
 	}
 }
@@ -202,9 +190,6 @@ func (c *checkpoint) readHead(r *frameReader) error {
 		return err
 	}
 	p := parser{rest: body}
-	if format := p.byte(); format != checkpointFormat {
-		return r.corrupt(fmt.Errorf("the format is %d, this program reads %d", format, checkpointFormat))
-	}
 	c.revision = store.Revision(p.uvarint())
 	if p.err != nil {
 		return r.corrupt(p.err)

@@ -21,7 +21,8 @@ import (
 const frameHead = 4 + 4 + 4 + 8
 
 // The magic starts with a byte that no UTF-8 text has, so no JSON value looks like a frame.
-var magic = []byte{0xf5, 'S', 'P', '1'}
+// It ends with the format.
+var magic = []byte{0xf5, 'S', 'P', '2'}
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -60,6 +61,9 @@ func parseFrame(data []byte) (number uint64, body []byte, err error) {
 		return 0, nil, fmt.Errorf("%d bytes are too few for a frame", len(data))
 	}
 	if !bytes.Equal(data[:4], magic) {
+		if bytes.Equal(data[:3], magic[:3]) && data[3] >= '0' && data[3] <= '9' {
+			return 0, nil, fmt.Errorf("the format is %c, this program reads %c", data[3], magic[3])
+		}
 		return 0, nil, errors.New("no frame starts here")
 	}
 	n := uint64(binary.LittleEndian.Uint32(data[8:]))
@@ -95,13 +99,18 @@ func appendBatch(
 	start := len(dst)
 	dst = beginFrame(dst, number)
 	dst = binary.AppendVarint(dst, now.UnixNano())
+	i, held := 0, record{}
 	for ch := range changes {
-		dst = binary.AppendUvarint(dst, uint64(ch.Revision))
-		dst = append(dst, byte(ch.Type))
-		dst = appendBytes(dst, ch.Key.Resource)
-		dst = appendBytes(dst, ch.Key.Path)
-		dst = appendBytes(dst, ch.Origin)
-		dst = appendBytes(dst, ch.Value)
+		if i > 0 {
+			held.place = placeOf(i-1, false)
+			dst = appendRecord(dst, &held)
+		}
+		held = record{key: ch.Key, revision: ch.Revision, number: uint64(ch.Type), origin: ch.Origin, value: ch.Value}
+		i++
+	}
+	if i > 0 {
+		held.place = placeOf(i-1, true)
+		dst = appendRecord(dst, &held)
 	}
 	endFrame(dst, start)
 	return dst
@@ -112,22 +121,22 @@ func parseBatch(body []byte, yield func(core.Change) error) (time.Time, error) {
 	p := parser{rest: body}
 	at := time.Unix(0, p.varint())
 	for len(p.rest) > 0 && p.err == nil {
-		ch := core.Change{Revision: store.Revision(p.uvarint()), Type: store.EventType(p.byte())}
-		ch.Key = store.Key{Resource: string(p.bytes()), Path: string(p.bytes())}
-		ch.Origin = string(p.bytes())
-		ch.Value = bytes.Clone(p.bytes())
+		r := p.record(nil)
 		if p.err != nil {
 			break
 		}
-		if err := yield(ch); err != nil {
+		if err := yield(r.change()); err != nil {
 			return at, err
 		}
 	}
 	return at, p.err
 }
 
-func appendBytes[T string | []byte](dst []byte, s T) []byte {
-	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
+// change is what a record of the log says.
+func (r *record) change() core.Change {
+	return core.Change{
+		Revision: r.revision, Type: store.EventType(r.number), Key: r.key, Value: bytes.Clone(r.value), Origin: r.origin,
+	}
 }
 
 // parser reads a frame's body; the first error sticks.
@@ -159,25 +168,8 @@ func (p *parser) varint() int64 {
 	return v
 }
 
-func (p *parser) byte() byte {
-	if len(p.rest) == 0 {
-		p.fail()
-		return 0
-	}
-	b := p.rest[0]
-	p.rest = p.rest[1:]
-	return b
-}
-
 func (p *parser) bytes() []byte {
-	n := p.uvarint()
-	if n > uint64(len(p.rest)) {
-		p.fail()
-		return nil
-	}
-	b := p.rest[:n]
-	p.rest = p.rest[n:]
-	return b
+	return p.take(p.uvarint())
 }
 
 func (p *parser) fail() { p.rest, p.err = nil, errBody }

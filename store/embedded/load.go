@@ -16,12 +16,14 @@ import (
 // after it is the history. One that cannot be used, or whose log cannot, costs history and no
 // object as long as there is a later one.
 func load(dir string, options Options) (*committer, error) {
-	found, err := listCheckpoints(dir)
+	found, leftovers, err := listCheckpoints(dir)
 	if err != nil {
-		return nil, fmt.Errorf("store: reading the directory: %w", err)
+		return nil, err
 	}
-	if len(found) == 0 {
-		found = []checkpoint{{}} // the empty state
+	for _, path := range leftovers {
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("store: deleting what a crash left: %w", err)
+		}
 	}
 	for first := range found {
 		c, err := loadFrom(dir, options, found[first:])
