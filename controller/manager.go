@@ -32,9 +32,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -69,6 +71,9 @@ type ManagerOptions struct {
 	StopTimeout time.Duration
 	// Metrics, if not nil, is where the metrics of controllers, queues and the cache are registered.
 	Metrics prometheus.Registerer
+	// TracerProvider, if not nil, is given a span for each pass, with one below it for each request
+	// that the pass makes.
+	TracerProvider trace.TracerProvider
 	// Logger is what the manager and its controllers log to; nil is slog.Default().
 	Logger *slog.Logger
 	// Clock is what time is read from; nil is the machine's.
@@ -84,6 +89,9 @@ type Manager struct {
 	cache  *cache.Cache
 	events *eventSink
 	stats  *metrics
+	tracer trace.Tracer
+	// referee finds writers that undo each other.
+	referee *referee
 
 	mu      sync.Mutex
 	loops   []*loop
@@ -109,6 +117,8 @@ func NewManager(config *rest.Config, opts ManagerOptions) (*Manager, error) {
 	config = rest.CopyConfig(config)
 	// What a controller writes in a term of the lease is refused when the term is over.
 	config.Wrap(lease.Fenced)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &requests{next: next} })
+	config.UserAgent = cmp.Or(config.UserAgent, rest.DefaultKubernetesUserAgent())
 	if config.QPS == 0 && config.RateLimiter == nil {
 		config.QPS = -1
 	}
@@ -130,10 +140,12 @@ func NewManager(config *rest.Config, opts ManagerOptions) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Manager{
+	m := &Manager{
 		config: config, opts: opts, client: cl, cache: c,
-		events: newEventSink(cl, opts), stats: newMetrics(opts.Metrics),
-	}, nil
+		events: newEventSink(cl, opts), stats: newMetrics(opts.Metrics), tracer: tracerOf(opts.TracerProvider),
+	}
+	m.referee = &referee{mgr: m, kinds: make(map[schema.GroupVersionKind]bool)}
+	return m, nil
 }
 
 // fill replaces what is not set.

@@ -23,6 +23,8 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/setpoint-dev/setpoint/controller"
 )
 
 // Reconciler places pods. It may be called concurrently, for different pods.
@@ -67,7 +69,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 func (r *Reconciler) needsPlace(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil && pod.Spec.SchedulerName == r.name &&
-		len(pod.Spec.SchedulingGates) == 0 && !terminal(pod)
+		len(pod.Spec.SchedulingGates) == 0 && !terminal(pod) && !controller.Paused(pod)
 }
 
 // bind writes the binding. If the answer is an error the server is asked what is true: a write that
