@@ -84,6 +84,33 @@ func (s *Store) Compact(_ context.Context, before store.Revision) error {
 	return s.core.Compact(before)
 }
 
+// Nothing runs while nobody calls, so history gets old when it is asked for: these look at the clock
+// before they answer, and what has become too old is not there.
+
+// SnapshotAt implements store.Store.
+func (s *Store) SnapshotAt(ctx context.Context, at store.Revision) (store.Snapshot, error) {
+	s.age()
+	return s.Reader.SnapshotAt(ctx, at)
+}
+
+// Watch implements store.Store.
+func (s *Store) Watch(resource, prefix string, after store.Revision) (store.Watch, error) {
+	s.age()
+	return s.Reader.Watch(resource, prefix, after)
+}
+
+// Compacted implements store.Store.
+func (s *Store) Compacted() store.Revision {
+	s.age()
+	return s.Reader.Compacted()
+}
+
+func (s *Store) age() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.core.Age(s.options.Now())
+}
+
 // Close implements store.Store.
 func (s *Store) Close() error {
 	s.mu.Lock()

@@ -97,6 +97,34 @@ func TestHistoryIsBoundedByAge(t *testing.T) {
 	}
 }
 
+// TestHistoryAgesWithoutCommits looks at a store to which nothing happens any more.
+func TestHistoryAgesWithoutCommits(t *testing.T) {
+	now := time.Unix(0, 0)
+	s := memory.New(memory.Options{HistoryAge: time.Hour, Now: func() time.Time { return now }})
+	for i := range 5 {
+		commit(t, s, put("a", fmt.Append(nil, i)))
+		now = now.Add(time.Second)
+	}
+	slow := watch(t, s, 0)
+	now = now.Add(59 * time.Minute)
+	if s.Compacted() != 0 {
+		t.Errorf("within the hour the history was compacted to %d", s.Compacted())
+	}
+	now = now.Add(time.Minute + time.Second)
+	if s.Compacted() != s.Revision() {
+		t.Errorf("an hour after the last commit the history begins at %d, want %d", s.Compacted(), s.Revision())
+	}
+	if _, err := s.Watch("pods", "", 2); !errors.Is(err, store.ErrCompacted) {
+		t.Errorf("Watch: %v, want ErrCompacted", err)
+	}
+	if _, err := s.SnapshotAt(t.Context(), 2); !errors.Is(err, store.ErrCompacted) {
+		t.Errorf("SnapshotAt: %v, want ErrCompacted", err)
+	}
+	if _, err := slow.TryNext(); !errors.Is(err, store.ErrCompacted) {
+		t.Errorf("TryNext of a watch that had read nothing: %v, want ErrCompacted", err)
+	}
+}
+
 func TestHistoryIsBoundedBySize(t *testing.T) {
 	s := memory.New(memory.Options{HistoryBytes: 1 << 20})
 	value := make([]byte, 10_000)

@@ -42,8 +42,9 @@ type Core struct {
 	pendingBytes int64  // as cost counts them
 	touched      []bool // by resource.id
 
-	marks []mark
-	bytes int64 // all that was ever published, as cost counts it
+	marks       []mark
+	publishedAt time.Time // when something was last published
+	bytes       int64     // all that was ever published, as cost counts it
 }
 
 type decided struct {
@@ -213,6 +214,7 @@ func (c *Core) Publish(now time.Time) {
 	c.bytes += c.pendingBytes
 	c.dropPending()
 	c.publishState()
+	c.publishedAt = now
 	c.mark(now)
 	c.bound(now)
 }

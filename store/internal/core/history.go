@@ -81,12 +81,17 @@ func (c *Core) bound(now time.Time) {
 // there will be more to do; zero means not before the next Publish.
 func (c *Core) Age(now time.Time) time.Duration {
 	c.bound(now)
-	if len(c.marks) == 0 && c.reader.Revision() > c.reader.Compacted() {
-		// What was published after the last mark, or replayed, has no mark of its own.
-		c.marks = append(c.marks, mark{now, c.reader.Revision(), c.bytes})
+	published := c.reader.Revision()
+	if published > c.reader.Compacted() && now.Sub(c.publishedAt) > c.options.HistoryAge {
+		c.reader.compact(published)
+		c.marks = c.marks[:0]
 	}
-	if len(c.marks) == 0 {
+	if published == c.reader.Compacted() {
 		return 0
 	}
-	return max(c.marks[0].at.Add(c.options.HistoryAge).Sub(now), 0) + time.Nanosecond
+	oldest := c.publishedAt
+	if len(c.marks) > 0 {
+		oldest = c.marks[0].at
+	}
+	return max(oldest.Add(c.options.HistoryAge).Sub(now), 0) + time.Nanosecond
 }
