@@ -5,15 +5,14 @@
 // who carries a Writes in the context (see Track; a controller does so by itself):
 //   - Every write is recorded: the revision that the server answered with, or the uid of what was
 //     deleted. Settled says whether the cache has come so far.
-//   - A write of unknown outcome (the answer was lost) is recorded too. It is settled once the cache
-//     is as new as the server was after it.
+//   - A write whose answer was lost, or does not say at which revision it happened (a binding,
+//     DeleteAllOf), is recorded too. Before it counts as settled the server is asked what has become
+//     of it, and the cache shows that.
 //   - A Get of a kind that was written to and is not shown yet is answered by the server, and a List
 //     waits for the cache, for one second at most.
 //
 // A deletion is of the object that was read: unless the caller says otherwise, it carries the uid
 // and resourceVersion of the object it is given, and fails with a conflict if that has changed.
-// DeleteAllOf and the creation of subresources (such as a binding) are not recorded: the server
-// does not say at which revision they happened. To repeat them does no harm.
 package client
 
 import (
@@ -94,14 +93,10 @@ func (c *Client) Settled(ctx context.Context, w *Writes, then func()) (bool, err
 	if c.cache == nil {
 		return true, nil
 	}
-	written, doubtful := w.kinds()
-	for _, gvk := range doubtful {
+	for _, gvk := range w.kinds() {
 		if err := c.resolve(ctx, w, gvk); err != nil {
 			return false, err
 		}
-		written = append(written, gvk)
-	}
-	for _, gvk := range written {
 		if w.behind(gvk, c.cache, then) {
 			return false, nil
 		}
@@ -109,15 +104,49 @@ func (c *Client) Settled(ctx context.Context, w *Writes, then func()) (bool, err
 	return true, nil
 }
 
-// resolve asks the server how new it is, by a list of at most one object of the kind: what was
-// written in doubt is shown by reads as new as that, if it happened.
+// resolve asks the server what has become of what was written in doubt.
 func (c *Client) resolve(ctx context.Context, w *Writes, gvk schema.GroupVersionKind) error {
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
-	if err := c.Client.List(ctx, list, cr.Limit(1)); err != nil {
-		return fmt.Errorf("client: how new is %s: %w", gvk.Kind, err)
+	for _, d := range w.doubtsOf(gvk) {
+		resolve := c.resolveObject
+		if d.key.Name == "" {
+			resolve = c.resolveKind
+		}
+		if err := resolve(ctx, w, d); err != nil {
+			return err
+		}
+		w.settle(d)
 	}
-	w.settle(gvk, revisionOf(list.ResourceVersion))
+	return nil
+}
+
+// resolveObject reads one object. If it is there, its revision is to be waited for; if it is not,
+// the end of what reads show in its place.
+func (c *Client) resolveObject(ctx context.Context, w *Writes, d doubt) error {
+	shown := c.cache.Held(d.gvk, d.key)
+	obj := &metav1.PartialObjectMetadata{}
+	obj.SetGroupVersionKind(d.gvk)
+	err := c.Client.Get(ctx, d.key, obj)
+	switch {
+	case err == nil:
+		w.wrote(d.gvk, revisionOf(obj.ResourceVersion))
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("client: what is %s %s: %w", d.gvk.Kind, d.key, err)
+	}
+	if shown != "" && shown != obj.UID {
+		w.deleted(deletion{d.gvk, d.key, shown})
+	}
+	return nil
+}
+
+// resolveKind asks how new the server is, by a list of at most one object: what was written in doubt
+// is shown by reads as new as that, if it happened.
+func (c *Client) resolveKind(ctx context.Context, w *Writes, d doubt) error {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(d.gvk.GroupVersion().WithKind(d.gvk.Kind + "List"))
+	if err := c.Client.List(ctx, list, cr.Limit(1)); err != nil {
+		return fmt.Errorf("client: how new is %s: %w", d.gvk.Kind, err)
+	}
+	w.wrote(d.gvk, revisionOf(list.ResourceVersion))
 	return nil
 }
 
@@ -143,7 +172,7 @@ func (c *Client) behind(ctx context.Context, obj runtime.Object) bool {
 		return false
 	}
 	gvk := c.kindOf(obj)
-	return w.doubts(gvk) || w.behind(gvk, c.cache, nil)
+	return len(w.doubtsOf(gvk)) > 0 || w.behind(gvk, c.cache, nil)
 }
 
 // List reads from the cache, waiting until it shows the caller's own writes. If it doesn't in time,
@@ -166,10 +195,8 @@ func (c *Client) catchUp(ctx context.Context, list cr.ObjectList) error {
 	ctx, cancel := context.WithTimeout(ctx, listWaitMax)
 	defer cancel()
 	gvk := c.kindOf(list)
-	if w.doubts(gvk) {
-		if err := c.resolve(ctx, w, gvk); err != nil {
-			return err
-		}
+	if err := c.resolve(ctx, w, gvk); err != nil {
+		return err
 	}
 	for {
 		moved := make(chan struct{}, 1)
@@ -204,9 +231,13 @@ func (c *Client) record(ctx context.Context, obj cr.Object, err error) error {
 	case err == nil:
 		w.wrote(c.kindOf(obj), revisionOf(obj.GetResourceVersion()))
 	case outcomeUnknown(err):
-		w.doubt(c.kindOf(obj))
+		w.doubt(c.doubtOf(obj))
 	}
 	return err
+}
+
+func (c *Client) doubtOf(obj cr.Object) doubt {
+	return doubt{c.kindOf(obj), cr.ObjectKeyFromObject(obj)}
 }
 
 // outcomeUnknown says whether a write that failed so may have happened, or happened before. One that
@@ -261,7 +292,19 @@ func (c *Client) Delete(ctx context.Context, obj cr.Object, opts ...cr.DeleteOpt
 	case err == nil:
 		w.deleted(deletion{c.kindOf(obj), cr.ObjectKeyFromObject(obj), obj.GetUID()})
 	case outcomeUnknown(err):
-		w.doubt(c.kindOf(obj))
+		w.doubt(c.doubtOf(obj))
+	}
+	return err
+}
+
+// DeleteAllOf deletes every object that the options select. The answer does not say when that was,
+// so the server is asked how new it is before the caller's next read of the kind.
+func (c *Client) DeleteAllOf(ctx context.Context, obj cr.Object, opts ...cr.DeleteAllOfOption) error {
+	err := c.Client.DeleteAllOf(ctx, obj, opts...)
+	var o cr.DeleteAllOfOptions
+	o.ApplyOptions(opts)
+	if w := tracked(ctx); w != nil && len(o.DryRun) == 0 && (err == nil || outcomeUnknown(err)) {
+		w.doubt(doubt{gvk: c.kindOf(obj)})
 	}
 	return err
 }

@@ -3,7 +3,9 @@ package client_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -12,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/client-go/rest"
 	cr "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/setpoint-dev/setpoint/client"
@@ -22,6 +26,7 @@ import (
 type behindCache struct {
 	cr.Reader
 	revision int64
+	gone     bool // it shows deletions
 }
 
 func (c *behindCache) AtRevision(_ schema.GroupVersionKind, revision int64, _ func()) bool {
@@ -29,8 +34,10 @@ func (c *behindCache) AtRevision(_ schema.GroupVersionKind, revision int64, _ fu
 }
 
 func (c *behindCache) AtDeletion(schema.GroupVersionKind, types.NamespacedName, types.UID, func()) bool {
-	return false
+	return c.gone
 }
+
+func (c *behindCache) Held(schema.GroupVersionKind, types.NamespacedName) types.UID { return "" }
 
 func (c *behindCache) Get(_ context.Context, key cr.ObjectKey, _ cr.Object, _ ...cr.GetOption) error {
 	return apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, key.Name)
@@ -130,5 +137,108 @@ func TestOnlyWhatMayHaveHappenedIsWaitedFor(t *testing.T) {
 		if w.Empty() == test.waits {
 			t.Errorf("after %q a write is waited for: %v, want %v", test.failure, !w.Empty(), test.waits)
 		}
+	}
+}
+
+// silent answers bindings and deletions of many as servers do: without saying at which revision.
+func silent(config *rest.Config) {
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(req *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(req.URL.Path, "/binding") || strings.HasSuffix(req.URL.Path, "/token") ||
+				req.Method == http.MethodDelete && strings.HasSuffix(req.URL.Path, "/pods") {
+				body := `{"kind":"Status","apiVersion":"v1","status":"Success"}`
+				return &http.Response{
+					StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(body)),
+					Header: http.Header{"Content-Type": {"application/json"}},
+				}, nil
+			}
+			return next.RoundTrip(req)
+		})
+	})
+}
+
+// TestEveryWriteIsWaitedFor has a cache that shows nothing: whatever was written, and however the
+// server answers, it is not settled before the cache is as new.
+func TestEveryWriteIsWaitedFor(t *testing.T) {
+	writes := map[string]func(context.Context, *client.Client, *corev1.Pod) error{
+		"Create": func(ctx context.Context, c *client.Client, _ *corev1.Pod) error {
+			return c.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"}})
+		},
+		"Update": func(ctx context.Context, c *client.Client, p *corev1.Pod) error {
+			p.Labels = map[string]string{"a": "b"}
+			return c.Update(ctx, p)
+		},
+		"Patch": func(ctx context.Context, c *client.Client, p *corev1.Pod) error {
+			return c.Patch(ctx, p, cr.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"c"}}}`)))
+		},
+		"Apply": func(ctx context.Context, c *client.Client, _ *corev1.Pod) error {
+			return c.Apply(ctx, applycorev1.Pod("a", "default").WithLabels(map[string]string{"a": "d"}),
+				cr.FieldOwner("test"), cr.ForceOwnership)
+		},
+		"Delete": func(ctx context.Context, c *client.Client, p *corev1.Pod) error { return c.Delete(ctx, p) },
+		"DeleteAllOf": func(ctx context.Context, c *client.Client, p *corev1.Pod) error {
+			return c.DeleteAllOf(ctx, p, cr.InNamespace("default"))
+		},
+		"Status": func(ctx context.Context, c *client.Client, p *corev1.Pod) error {
+			p.Status.Phase = corev1.PodRunning
+			return c.Status().Update(ctx, p)
+		},
+		"Binding": func(ctx context.Context, c *client.Client, p *corev1.Pod) error {
+			return c.SubResource("binding").Create(ctx, p, &corev1.Binding{Target: corev1.ObjectReference{Name: "n"}})
+		},
+	}
+	for name, write := range writes {
+		t.Run(name, func(t *testing.T) {
+			server, cache := tinyapi.New(), &behindCache{}
+			config := server.Config()
+			silent(config)
+			c, err := client.New(config, client.Options{Mapper: server.Mapper(), Cache: cache})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := pod()
+			if err := c.Create(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+			var w client.Writes
+			ctx := client.Track(t.Context(), &w)
+			if err := write(ctx, c, p); err != nil {
+				t.Fatal(err)
+			}
+			if settled, err := c.Settled(ctx, &w, nil); settled || err != nil {
+				t.Errorf("Settled() = %v, %v before the cache shows it", settled, err)
+			}
+			cache.revision, cache.gone = server.Revision(), true
+			if settled, err := c.Settled(ctx, &w, nil); !settled || err != nil {
+				t.Errorf("Settled() = %v, %v when the cache shows it", settled, err)
+			}
+		})
+	}
+}
+
+// A lost answer about one object is cleared up by reading that object: if nothing has come of the
+// write there is nothing to wait for, however quiet the kind is.
+func TestLostAnswerIsClearedUpByReading(t *testing.T) {
+	server := tinyapi.New()
+	config := server.Config()
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(req *http.Request) (*http.Response, error) {
+			if req.Method == http.MethodPost {
+				return nil, errors.New("the connection broke")
+			}
+			return next.RoundTrip(req)
+		})
+	})
+	c, err := client.New(config, client.Options{Mapper: server.Mapper(), Cache: &behindCache{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var w client.Writes
+	ctx := client.Track(t.Context(), &w)
+	if err := c.Create(ctx, pod()); err == nil || w.Empty() {
+		t.Fatalf("create: %v, and waits for nothing: %v", err, w.Empty())
+	}
+	if settled, err := c.Settled(ctx, &w, nil); !settled || err != nil || !w.Empty() {
+		t.Errorf("Settled() = %v, %v", settled, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	cr "sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -24,10 +25,19 @@ type subresource struct {
 	name   string
 }
 
+// Create creates a subresource: most change the object that they are of, and few answer with its
+// revision.
 func (s subresource) Create(ctx context.Context, obj, sub cr.Object, opts ...cr.SubResourceCreateOption) error {
 	err := s.SubResourceClient.Create(ctx, obj, sub, opts...)
-	if w := tracked(ctx); w != nil && err == nil && s.name == "eviction" {
+	w := tracked(ctx)
+	var o cr.SubResourceCreateOptions
+	o.ApplyOptions(opts)
+	switch {
+	case w == nil, len(o.DryRun) > 0, s.name == "token": // a token changes nothing
+	case err == nil && s.name == "eviction":
 		w.deleted(deletion{s.client.kindOf(obj), cr.ObjectKeyFromObject(obj), obj.GetUID()})
+	case err == nil || outcomeUnknown(err):
+		w.doubt(s.client.doubtOf(obj))
 	}
 	return err
 }
@@ -66,6 +76,8 @@ func (c *Client) recordApply(ctx context.Context, obj runtime.ApplyConfiguration
 		APIVersion string `json:"apiVersion"`
 		Kind       string `json:"kind"`
 		Metadata   struct {
+			Namespace       string `json:"namespace"`
+			Name            string `json:"name"`
 			ResourceVersion string `json:"resourceVersion"`
 		} `json:"metadata"`
 	}
@@ -75,7 +87,7 @@ func (c *Client) recordApply(ctx context.Context, obj runtime.ApplyConfiguration
 	}
 	gvk := schema.FromAPIVersionAndKind(head.APIVersion, head.Kind)
 	if err != nil {
-		w.doubt(gvk)
+		w.doubt(doubt{gvk, types.NamespacedName{Namespace: head.Metadata.Namespace, Name: head.Metadata.Name}})
 		return err
 	}
 	w.wrote(gvk, revisionOf(head.Metadata.ResourceVersion))

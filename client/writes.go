@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -15,6 +17,8 @@ type Progress interface {
 	AtRevision(gvk schema.GroupVersionKind, revision int64, then func()) bool
 	// AtDeletion is AtRevision for the deletion of the object of that uid, or the mark of it.
 	AtDeletion(gvk schema.GroupVersionKind, key types.NamespacedName, uid types.UID, then func()) bool
+	// Held returns the uid of the object that reads show, "" if they show none.
+	Held(gvk schema.GroupVersionKind, key types.NamespacedName) types.UID
 }
 
 // Writes are the writes of whoever carries them in a context, as far as reads may not show them
@@ -25,9 +29,15 @@ type Writes struct {
 	mu        sync.Mutex
 	revisions map[schema.GroupVersionKind]int64
 	deletions map[deletion]bool
-	// doubtful are kinds written to with an outcome that nobody knows: an answer was lost, or what
-	// was to be made is there already and not in the cache.
-	doubtful map[schema.GroupVersionKind]bool
+	// doubts are what was written to with an outcome, or at a revision, that nobody knows: an answer
+	// was lost or does not say it, or what was to be made is there already and not in the cache.
+	doubts map[doubt]bool
+}
+
+// doubt is an object, or with an empty key any of the kind.
+type doubt struct {
+	gvk schema.GroupVersionKind
+	key types.NamespacedName
 }
 
 type deletion struct {
@@ -52,7 +62,7 @@ func tracked(ctx context.Context) *Writes {
 func (w *Writes) Empty() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.revisions) == 0 && len(w.deletions) == 0 && len(w.doubtful) == 0
+	return len(w.revisions) == 0 && len(w.deletions) == 0 && len(w.doubts) == 0
 }
 
 func (w *Writes) wrote(gvk schema.GroupVersionKind, revision int64) {
@@ -72,7 +82,7 @@ func (w *Writes) deleted(d deletion) {
 		return
 	}
 	if d.uid == "" { // then another object of the name can't be told from it
-		w.doubt(d.gvk)
+		w.doubt(doubt{d.gvk, d.key})
 		return
 	}
 	w.mu.Lock()
@@ -83,22 +93,31 @@ func (w *Writes) deleted(d deletion) {
 	w.deletions[d] = true
 }
 
-func (w *Writes) doubt(gvk schema.GroupVersionKind) {
+func (w *Writes) doubt(d doubt) {
 	if w == nil {
 		return
 	}
+	if d.key.Name == "" {
+		d.key = types.NamespacedName{}
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.doubtful == nil {
-		w.doubtful = make(map[schema.GroupVersionKind]bool)
+	if w.doubts == nil {
+		w.doubts = make(map[doubt]bool)
 	}
-	w.doubtful[gvk] = true
+	w.doubts[d] = true
 }
 
-func (w *Writes) doubts(gvk schema.GroupVersionKind) bool {
+// doubtsOf returns the doubts about a kind.
+func (w *Writes) doubtsOf(gvk schema.GroupVersionKind) (found []doubt) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.doubtful[gvk]
+	for d := range w.doubts {
+		if d.gvk == gvk {
+			found = append(found, d)
+		}
+	}
+	return found
 }
 
 // behind reports whether reads of the kind may not show every write; then is called once that may
@@ -142,8 +161,8 @@ func (w *Writes) forget(gvk schema.GroupVersionKind, revision int64) {
 	}
 }
 
-// kinds returns every kind with something to wait for, and those of which that is not known.
-func (w *Writes) kinds() (written, doubtful []schema.GroupVersionKind) {
+// kinds returns every kind with something to wait for.
+func (w *Writes) kinds() []schema.GroupVersionKind {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	seen := make(map[schema.GroupVersionKind]bool)
@@ -153,19 +172,15 @@ func (w *Writes) kinds() (written, doubtful []schema.GroupVersionKind) {
 	for d := range w.deletions {
 		seen[d.gvk] = true
 	}
-	for gvk := range seen {
-		written = append(written, gvk)
+	for d := range w.doubts {
+		seen[d.gvk] = true
 	}
-	for gvk := range w.doubtful {
-		doubtful = append(doubtful, gvk)
-	}
-	return written, doubtful
+	return slices.Collect(maps.Keys(seen))
 }
 
-// settle replaces a doubt by the revision that removes it.
-func (w *Writes) settle(gvk schema.GroupVersionKind, revision int64) {
-	w.wrote(gvk, revision)
+// settle drops a doubt: what there is to wait for has been recorded.
+func (w *Writes) settle(d doubt) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.doubtful, gvk)
+	delete(w.doubts, d)
 }
