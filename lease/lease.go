@@ -9,6 +9,8 @@
 //     that, or to a request that was given up, changes nothing.
 //   - The lease is renewed until the work has ended, and only then given back.
 //
+// Shards are leases, too: see RunShards.
+//
 // A lease alone excludes nobody: a process that is stopped between looking at its clock and writing
 // can write late. Only the fence makes such a write fail.
 package lease
@@ -41,8 +43,8 @@ type Options struct {
 	// means 15 s. RenewDeadline is after how long the holder stops, less than Duration; zero means
 	// 10 s. RetryPeriod is how often it is renewed, and about how often others look; zero means 2 s.
 	Duration, RenewDeadline, RetryPeriod time.Duration
-	// ReleaseTimeout bounds giving the lease back; zero means 5 s. If it is not given back it runs
-	// out.
+	// ReleaseTimeout bounds giving the lease back, and what RunShards asks of the server; zero means
+	// 5 s. If the lease is not given back it runs out.
 	ReleaseTimeout time.Duration
 	// Clock is what time is read from; nil is the machine's.
 	Clock clock.WithTicker
@@ -126,7 +128,7 @@ func (r *runner) acquire(ctx context.Context) bool {
 			return true
 		}
 		// Candidates that wait for one lease don't try in step.
-		r.sleep(ctx, r.opts.RetryPeriod+rand.N(r.opts.RetryPeriod))
+		sleep(ctx, r.opts.Clock, r.opts.RetryPeriod+rand.N(r.opts.RetryPeriod))
 	}
 	return false
 }
@@ -240,8 +242,8 @@ func (r *runner) patience() time.Duration {
 
 func (r *runner) now() time.Time { return r.opts.Clock.Now() }
 
-func (r *runner) sleep(ctx context.Context, d time.Duration) {
-	timer := r.opts.Clock.NewTimer(d)
+func sleep(ctx context.Context, c clock.WithTicker, d time.Duration) {
+	timer := c.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
