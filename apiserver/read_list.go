@@ -61,9 +61,12 @@ func (s *Server) page(r *request, opts *listOptions) (*page, error) {
 	p := &page{revision: snap.Revision(), remaining: -1}
 	if opts.limit == 0 && opts.selector.all() {
 		p.entries, _ = snap.List(storageResource(r.kind), store.ListOptions{Prefix: r.prefix(), After: after})
-		return p, nil
+		return p, checkReadable(r.kind.GroupResource(), p.entries)
 	}
 	for e := range entries(snap, storageResource(r.kind), r.watchPrefix(), after) {
+		if err := checkReadable(r.kind.GroupResource(), []*store.Entry{e}); err != nil {
+			return nil, err // its labels and fields are not known
+		}
 		ok, err := opts.selector.matches(e)
 		if err != nil {
 			return nil, err

@@ -35,6 +35,9 @@ func (s *Server) render(media mediaType, r *request, value []byte) ([]byte, erro
 // ownForm returns stored bytes in the form of the request's kind: the bytes themselves, unless the
 // kind is kept in another's form.
 func (s *Server) ownForm(r *request, value []byte) ([]byte, error) {
+	if err := readable(r.kind.GroupResource(), value); err != nil {
+		return nil, err
+	}
 	if isOwnForm(r.kind, value) {
 		return value, nil
 	}
@@ -76,6 +79,9 @@ func revisionOf(value []byte) int64 {
 // decodeStored returns the tree of an object, given as its stored bytes, in the form of a kind.
 // The tree is the caller's.
 func decodeStored(set *kinds.Set, k *kinds.Kind, value []byte) (kinds.Object, error) {
+	if err := readable(k.GroupResource(), value); err != nil {
+		return nil, err
+	}
 	if k.Form != nil {
 		return k.Form.Read(value)
 	}

@@ -49,7 +49,7 @@ func (s *Server) watch(w http.ResponseWriter, r *request) error {
 	w.WriteHeader(http.StatusOK)
 	out := &stream{w: w, control: http.NewResponseController(w)}
 	if err := s.sendInitial(out, frames, begin, opts); err != nil {
-		return err
+		return s.endWithError(out, frames, err)
 	}
 	return s.follow(out, frames, begin, opts, counts)
 }
@@ -100,7 +100,7 @@ func (s *Server) sendInitial(out *stream, f *frames, b *beginning, opts *listOpt
 	for e := range entries(b.snap, storageResource(f.r.kind), f.r.watchPrefix(), "") {
 		var err error
 		if out.buf, err = f.initial(out.buf, e); err != nil {
-			return s.endWithError(out, f, err)
+			return err
 		}
 		if err := out.full(); err != nil {
 			return err
@@ -166,7 +166,8 @@ func drainEvents(out *stream, f *frames, b *beginning, n *watchCounts) (idle boo
 	return false, nil
 }
 
-// endWithError writes the ERROR event that ends a watch, where there is somebody to tell.
+// endWithError writes the ERROR event that ends a watch, where there is somebody to tell. The watch
+// has to end then: what it shows afterwards would have a gap.
 func (s *Server) endWithError(out *stream, f *frames, err error) error {
 	if gone := (abortedError{}); errors.As(err, &gone) {
 		return err

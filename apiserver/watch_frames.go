@@ -57,6 +57,11 @@ func (f *frames) initial(dst []byte, e *store.Entry) ([]byte, error) {
 func (f *frames) event(dst []byte, ev *store.Event) ([]byte, error) {
 	f.last = ev.Entry.Revision
 	was, is := ev.Prev != nil, ev.Type == store.Put
+	if was {
+		if _, unreadable := store.Unreadable(ev.Prev.Value); unreadable {
+			return dst, store.ErrCompacted // what it was cannot be shown: who watches has to list
+		}
+	}
 	natural := naturalType(was, is)
 	var err error
 	if was {

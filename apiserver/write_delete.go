@@ -31,13 +31,18 @@ func (s *Server) delete(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	if unsafely(opts) {
+		if err := s.authorizeUnsafe(r); err != nil {
+			return err
+		}
+	}
 	warnOfOrphans(w, r, opts)
 	t := s.newDelete(w, r, opts)
 	gone, err := t.remove(opts)
 	if err != nil {
 		return err
 	}
-	if gone.pending || r.kind.ReturnDeleted {
+	if gone.value != nil && (gone.pending || r.kind.ReturnDeleted) {
 		code := http.StatusOK
 		if gone.pending && opts.OrphanDependents != nil && !*opts.OrphanDependents {
 			code = http.StatusAccepted
@@ -91,6 +96,9 @@ func readDeleteOptions(r *request) (*metav1.DeleteOptions, error) {
 		kind := schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}
 		return nil, apierrors.NewInvalid(kind, "", errs)
 	}
+	if unsafely(opts) && r.verb == "deletecollection" {
+		return nil, invalidUnsafe(r.kind, "", "one object at a time is deleted so")
+	}
 	return opts, nil
 }
 
@@ -115,6 +123,9 @@ func deleteOptions(obj kinds.Object) *metav1.DeleteOptions {
 	}
 	if orphan, ok := obj["orphanDependents"].(bool); ok {
 		opts.OrphanDependents = &orphan
+	}
+	if unsafe, ok := obj[unsafeOption].(bool); ok {
+		opts.IgnoreStoreReadErrorWithClusterBreakingPotential = &unsafe
 	}
 	if policy, ok := obj["propagationPolicy"].(string); ok {
 		opts.PropagationPolicy = (*metav1.DeletionPropagation)(&policy)
@@ -143,6 +154,10 @@ func queryDeleteOptions(r *request, opts *metav1.DeleteOptions) error {
 	if r.query.Has("orphanDependents") {
 		orphan := boolParam(r.query, "orphanDependents")
 		opts.OrphanDependents = &orphan
+	}
+	if r.query.Has(unsafeOption) {
+		unsafe := boolParam(r.query, unsafeOption)
+		opts.IgnoreStoreReadErrorWithClusterBreakingPotential = &unsafe
 	}
 	if policy := metav1.DeletionPropagation(r.query.Get("propagationPolicy")); policy != "" {
 		opts.PropagationPolicy = &policy
@@ -177,6 +192,9 @@ func (t *write) removeOnce(opts *metav1.DeleteOptions) (removed, error) {
 	entry := snap.Get(t.key())
 	if entry == nil {
 		return removed{}, t.notFound()
+	}
+	if unsafely(opts) {
+		return t.removeUnreadable(entry)
 	}
 	live, err := t.load(entry)
 	if err != nil {

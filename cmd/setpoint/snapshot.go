@@ -32,16 +32,27 @@ func newSnapshot() *cobra.Command {
 
 func newSnapshotSave() *cobra.Command {
 	var kubeconfig, dataDir string
+	var salvage bool
 	cmd := &cobra.Command{
 		Use:   "save FILE",
 		Short: "Save all objects to a file",
 		Long: `Saves all objects, as of one moment, from a server that runs or, with --data-dir, from the folder of one
-that does not. The keys of the folder are not in the file, and Secrets are, as they are stored.`,
+that does not. The keys of the folder are not in the file, and Secrets are, as they are stored.
+
+A folder with damage is refused. With --salvage all that can be read of it is saved, and what cannot is told,
+an object a line. A server that is restored from the file answers requests for such an object, and lists of
+its kind, with an error that names it; it can be deleted with
+ignoreStoreReadErrorWithClusterBreakingPotential. The folder is left as it is.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			save := func(w io.Writer) error { return saveRunning(cmd.Context(), w, kubeconfig) }
-			if dataDir != "" {
-				save = func(w io.Writer) error { return saveStopped(w, dataDir) }
+			switch {
+			case salvage && dataDir == "":
+				return errors.New("--salvage: want --data-dir, the folder of a server that does not run")
+			case salvage:
+				save = func(w io.Writer) error { return saveSalvaged(w, cmd.ErrOrStderr(), dataDir) }
+			case dataDir != "":
+				save = func(w io.Writer) error { return advised(saveStopped(w, dataDir), dataDir) }
 			}
 			if err := writeVerified(args[0], save); err != nil {
 				return err
@@ -56,6 +67,7 @@ that does not. The keys of the folder are not in the file, and Secrets are, as t
 	}
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "`file` that says where the server is and who this is")
 	cmd.Flags().StringVar(&dataDir, "data-dir", "", "`folder` of a server that does not run")
+	cmd.Flags().BoolVar(&salvage, "salvage", false, "go on where the folder is damaged, and tell what is lost")
 	return cmd
 }
 
@@ -134,6 +146,37 @@ func saveStopped(w io.Writer, dataDir string) error {
 	}
 	revision, entries := s.Entries()
 	return errors.Join(embedded.Save(w, revision, entries), s.Close())
+}
+
+// saveSalvaged saves what can be read of a folder, and tells what cannot.
+func saveSalvaged(w, lost io.Writer, dataDir string) error {
+	dir := filepath.Join(dataDir, "store")
+	if _, err := os.Stat(dir); err != nil {
+		return fmt.Errorf("--data-dir %q: %w", dataDir, err)
+	}
+	s, err := embedded.Salvage(dir)
+	if err != nil {
+		return err
+	}
+	for _, loss := range s.Lost {
+		fmt.Fprintln(lost, "lost:", loss)
+	}
+	return embedded.Save(w, s.Revision, s.Entries())
+}
+
+// advised adds to an error of a folder what to do if that is damaged.
+func advised(err error, dataDir string) error {
+	var damage *embedded.CorruptError
+	if !errors.As(err, &damage) {
+		return err
+	}
+	return fmt.Errorf(`%w
+
+Nothing of the folder is served. To go on with all that can be read, and be told what cannot:
+
+  setpoint snapshot save salvaged.snapshot --salvage --data-dir %[2]s
+  mv %[2]s/store %[2]s/store.damaged
+  setpoint snapshot restore salvaged.snapshot --data-dir %[2]s`, err, dataDir)
 }
 
 // writeVerified writes a file that gets its name only when it is whole and on disk.

@@ -1,12 +1,20 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/setpoint-dev/setpoint"
 )
@@ -97,5 +105,71 @@ func TestSnapshotRefusals(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "*2*")); len(left) > 0 {
 		t.Errorf("what failed left %v", left)
+	}
+}
+
+// TestB020_SnapshotOfADamagedFolder flips a bit of an object's value. The server refuses the folder and
+// says what to do; who does that has all other objects, is told which one is lost, and can delete it.
+func TestB020_SnapshotOfADamagedFolder(t *testing.T) {
+	dir := t.TempDir()
+	data, file := filepath.Join(dir, "data"), filepath.Join(dir, "salvaged")
+	p := newPlane(t, setpoint.Options{DataDir: data})
+	p.change(settings("lost", "to-be-damaged"))
+	p.change(settings("kept", "one"))
+	p.stop()
+	segments, err := filepath.Glob(filepath.Join(data, "store", "wal", "*.wal"))
+	if err != nil || len(segments) != 1 {
+		t.Fatalf("segments %v, %v; want one", segments, err)
+	}
+	log, err := os.ReadFile(segments[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	log[bytes.Index(log, []byte("to-be-damaged"))] ^= 1
+	if err := os.WriteFile(segments[0], log, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	advice := "setpoint snapshot save salvaged.snapshot --salvage --data-dir " + data
+	for _, args := range [][]string{
+		{"server", "--data-dir", data, "--listen", "127.0.0.1:0"},
+		{"snapshot", "save", file, "--data-dir", data},
+	} {
+		if _, err := runCommand(t, "", args...); err == nil || !strings.Contains(err.Error(), advice) {
+			t.Errorf("%v: %v, want the advice %q", args, err, advice)
+		}
+	}
+	out, err := runCommand(t, "", "snapshot", "save", file, "--salvage", "--data-dir", data)
+	if err != nil || !strings.HasPrefix(out, "lost: configmaps/default/lost: its checksum is ") {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := os.Rename(filepath.Join(data, "store"), filepath.Join(data, "store.damaged")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := runCommand(t, "", "snapshot", "restore", file, "--data-dir", data); err != nil {
+		t.Fatal(err)
+	}
+	again := newPlane(t, setpoint.Options{DataDir: data})
+	config, err := clientcmd.BuildConfigFromFlags("", again.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(config, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Get(t.Context(), types.NamespacedName{Namespace: "default", Name: "kept"}, &corev1.ConfigMap{}); err != nil {
+		t.Error(err)
+	}
+	lost := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "lost"}}
+	if err := c.Delete(t.Context(), lost); apierrors.ReasonForError(err) != metav1.StatusReasonStoreReadError {
+		t.Errorf("deleting it as others are: %v", err)
+	}
+	unsafely := &client.DeleteOptions{Raw: &metav1.DeleteOptions{IgnoreStoreReadErrorWithClusterBreakingPotential: new(true)}}
+	if err := c.Delete(t.Context(), lost, unsafely); err != nil {
+		t.Error(err)
+	}
+	if err := c.List(t.Context(), &corev1.ConfigMapList{}); err != nil {
+		t.Errorf("what is left: %v", err)
 	}
 }

@@ -77,7 +77,7 @@ func (f *planeFlags) run(cmd *cobra.Command, opts setpoint.Options) (err error) 
 	began := time.Now()
 	cp, err := setpoint.New(opts)
 	if err != nil {
-		return err
+		return advised(err, opts.DataDir)
 	}
 	defer func() { err = errors.Join(err, cp.Stop()) }()
 	if err := cp.Start(cmd.Context()); err != nil {
