@@ -121,7 +121,8 @@ func TestB013_KilledProcessLosesNothing(t *testing.T) {
 			t.Parallel()
 			l := newCrashLane(t)
 			for cycle := lane; cycle < cycles; cycle += lanes {
-				l.cycle(t, cycle)
+				points := append([]string{""}, embedded.Points...)
+				l.cycle(t, points[l.rnd.IntN(len(points))], cycle)
 				if t.Failed() {
 					t.Fatalf("cycle %d of seed %d; the directory is kept: %s", cycle, l.seed, l.dir)
 				}
@@ -132,6 +133,24 @@ func TestB013_KilledProcessLosesNothing(t *testing.T) {
 			t.Logf("revision %d after %d kills, %d of %d writers had answers", l.seen,
 				(cycles-lane+lanes-1)/lanes, len(l.acked), crashWriters)
 		})
+	}
+}
+
+// TestB013_KilledAtEachPoint kills processes at each of the points, one after another in one directory.
+func TestB013_KilledAtEachPoint(t *testing.T) {
+	l := newCrashLane(t)
+	for i, point := range embedded.Points {
+		t.Run(point, func(t *testing.T) {
+			for n := range 3 {
+				l.cycle(t, point, 3*i+n)
+			}
+		})
+	}
+	if t.Failed() {
+		t.Fatalf("seed %d; the directory is kept: %s", l.seed, l.dir)
+	}
+	if err := os.RemoveAll(l.dir); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -168,9 +187,7 @@ func newCrashLane(t *testing.T) *crashLane {
 }
 
 // cycle kills a process, and looks at what is there.
-func (l *crashLane) cycle(t *testing.T, cycle int) {
-	points := append([]string{""}, embedded.Points...)
-	point := points[l.rnd.IntN(len(points))]
+func (l *crashLane) cycle(t *testing.T, point string, cycle int) {
 	l.crash(t, point)
 	s, err := embedded.Open(l.dir, crashOptions)
 	if err != nil {

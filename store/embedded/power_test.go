@@ -3,7 +3,7 @@ package embedded_test
 import (
 	"bytes"
 	"fmt"
-	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -15,49 +15,40 @@ import (
 	"github.com/setpoint-dev/setpoint/store/embedded"
 )
 
-// imageBytes is more of the segment than the test writes.
-const imageBytes = 1 << 20
+// image is what the log has on disk, by the names of its files.
+type image map[string][]byte
 
-// image is what the log's segment has on disk.
-func image(t *testing.T, dir string) []byte {
+func imageOf(t *testing.T, dir string) image {
 	t.Helper()
-	f, err := os.Open(segmentOf(t, dir))
-	if err != nil {
-		t.Fatal(err)
+	all := image{}
+	for _, file := range segmentsIn(t, dir) {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[filepath.Base(file)] = data
 	}
-	defer f.Close()
-	data := make([]byte, imageBytes)
-	if _, err := io.ReadFull(f, data); err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return all
 }
 
-func segmentOf(t *testing.T, dir string) string {
-	t.Helper()
-	found, err := filepath.Glob(filepath.Join(dir, "wal", "*.wal"))
-	if err != nil || len(found) != 1 {
-		t.Fatalf("segments %v, %v; want one", found, err)
-	}
-	return found[0]
-}
-
-// TestPowerLossDuringAWrite_B013 takes the disk's state before each batch and after its sync. The
-// power may go at any time between them, and then any of the sectors that were written may have
-// arrived and any not, in whatever order. What was synced before is there all the same, and the
-// batch is there as a whole or not at all.
-func TestPowerLossDuringAWrite_B013(t *testing.T) {
+// TestB013_PowerLossDuringAWrite takes the disk's state before each batch and after its sync, over many
+// files of the log. The power may go at any time between them, and then any of the sectors that were
+// written may have arrived and any not, in whatever order. What was synced before is there all the
+// same, and the batch is there as a whole or not at all.
+func TestB013_PowerLossDuringAWrite(t *testing.T) {
+	embedded.SetSegmentBytes(64 << 10)
+	defer embedded.SetSegmentBytes(embedded.SegmentBytes)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	dir := filepath.Join(t.TempDir(), "data")
-	var before, after []byte
+	var before, after image
 	s, err := embedded.OpenFailing(dir, embedded.Options{}, func(point string) error {
 		switch point {
 		case "append":
-			before = image(t, dir)
+			before = imageOf(t, dir)
 		case "appended":
-			after = image(t, dir)
+			after = imageOf(t, dir)
 		}
 		return nil
 	})
@@ -65,19 +56,18 @@ func TestPowerLossDuringAWrite_B013(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	for i := range 24 {
+	for i := range 48 {
 		was := dump(t, s)
 		var ops []store.Op
 		for k := range 1 + rnd.IntN(3) {
-			value := bytes.Repeat([]byte{byte('a' + rnd.IntN(26))}, 1+rnd.IntN(4000))
+			value := bytes.Repeat([]byte{byte('a' + rnd.IntN(26))}, 1+rnd.IntN(6000))
 			ops = append(ops, put(fmt.Sprint(k), fmt.Appendf(value, " %d", i)))
 		}
 		revision := commit(t, s, ops...)
 		now := dump(t, s)
-		for range 6 {
+		for range 4 {
 			lost := filepath.Join(t.TempDir(), "lost")
-			segment := filepath.Join(lost, "wal", filepath.Base(segmentOf(t, dir)))
-			writeImage(t, segment, mixed(rnd, before, after))
+			writeImage(t, lost, mixed(rnd, before, after))
 			reopened := open(t, lost, embedded.Options{})
 			if got := dump(t, reopened); got != was && got != now {
 				t.Fatalf("batch %d is there by half, or what was synced before is not:\n%.200s", i, got)
@@ -90,30 +80,44 @@ func TestPowerLossDuringAWrite_B013(t *testing.T) {
 			}
 		}
 	}
+	if n := len(after); n < 4 {
+		t.Errorf("the log has %d files, want several", n)
+	}
 }
 
-// mixed takes each sector from one of two images.
-func mixed(rnd *rand.Rand, a, b []byte) []byte {
+// mixed takes each sector from one of two images. A file that only the second has got its name after
+// it and the one before it were synced, so it is there as a whole, with that, or not at all.
+func mixed(rnd *rand.Rand, a, b image) image {
 	const sector = 512 // what a disk writes as a whole, at least
-	out := bytes.Clone(a)
-	for at := 0; at < len(a); at += sector {
-		if rnd.IntN(2) == 0 {
-			copy(out[at:at+sector], b[at:])
+	out := maps.Clone(a)
+	next := len(b) > len(a) && rnd.IntN(2) == 0
+	for name, data := range b {
+		switch old, ok := a[name]; {
+		case next:
+			out[name] = data
+		case ok:
+			mix := bytes.Clone(old)
+			for at := 0; at < min(len(old), len(data)); at += sector {
+				if end := min(at+sector, len(old), len(data)); rnd.IntN(2) == 0 {
+					copy(mix[at:end], data[at:end])
+				}
+			}
+			out[name] = mix
 		}
 	}
 	return out
 }
 
-func writeImage(t *testing.T, path string, data []byte) {
+func writeImage(t *testing.T, dir string, files image) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	dir = filepath.Join(dir, "wal")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(path, embedded.SegmentBytes); err != nil {
-		t.Fatal(err)
+	for name, data := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

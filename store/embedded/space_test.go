@@ -96,6 +96,12 @@ func TestFullDiskTakesDeletions(t *testing.T) {
 	if !errors.Is(err, store.ErrNoSpace) {
 		t.Fatal(err)
 	}
+	if err := s.Compact(t.Context(), s.Revision()-1); err != nil || s.Compacted() < s.Revision()-1 {
+		t.Errorf("Compact on a full disk: %v, compacted to %d of %d", err, s.Compacted(), s.Revision())
+	}
+	if n := strings.Count(dump(t, s), "\n"); n != made {
+		t.Errorf("%d objects can be read on a full disk, want %d", n, made)
+	}
 	// What is to be deleted is marked before, by a write that is no deletion yet.
 	mark := put("0", append([]byte("marked"), value...))
 	mark.Frees = true
