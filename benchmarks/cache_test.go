@@ -25,7 +25,8 @@ import (
 // held is a cache of pods, ours or client-go's.
 type held interface {
 	get(name string) *corev1.Pod
-	list(app string) int
+	byIndex(app string) int
+	byLabel(app string) int
 }
 
 type caches struct {
@@ -33,15 +34,26 @@ type caches struct {
 	make func(b *testing.B, web *pods, onUpdate func(*corev1.Pod)) held
 }
 
-var peers = []caches{{"setpoint", newOurs}, {"client-go", newTheirs}}
-
-type ours struct{ *cache.Cache }
+var peers = []caches{{"setpoint", newOurs}, {"client-go", newTheirs}, {"controller-runtime", newRuntimes}}
 
 func newOurs(b *testing.B, web *pods, onUpdate func(*corev1.Pod)) held {
-	c, err := cache.New(&rest.Config{Host: "http://pods", Transport: web}, cache.Options{
-		Options: crcache.Options{Mapper: podMapper()},
-	})
+	return newRuntime(b, web, onUpdate, cache.NewFunc)
+}
+
+func newRuntimes(b *testing.B, web *pods, onUpdate func(*corev1.Pod)) held {
+	return newRuntime(b, web, onUpdate, crcache.New)
+}
+
+// runtimeCache is a cache with controller-runtime's interface.
+type runtimeCache struct{ crcache.Cache }
+
+func newRuntime(b *testing.B, web *pods, onUpdate func(*corev1.Pod), fn crcache.NewCacheFunc) held {
+	c, err := fn(&rest.Config{Host: "http://pods", Transport: web}, crcache.Options{Mapper: podMapper()})
 	if err != nil {
+		b.Fatal(err)
+	}
+	app := func(obj client.Object) []string { return []string{obj.GetLabels()["app"]} }
+	if err := c.IndexField(b.Context(), &corev1.Pod{}, "app", app); err != nil {
 		b.Fatal(err)
 	}
 	i, err := c.GetInformer(b.Context(), &corev1.Pod{})
@@ -56,7 +68,7 @@ func newOurs(b *testing.B, web *pods, onUpdate func(*corev1.Pod)) held {
 	if !upstreamcache.WaitForCacheSync(b.Context().Done(), r.HasSynced) {
 		b.Fatal("not synced")
 	}
-	return ours{c}
+	return runtimeCache{c}
 }
 
 func podMapper() meta.RESTMapper {
@@ -65,7 +77,7 @@ func podMapper() meta.RESTMapper {
 	return m
 }
 
-func (o ours) get(name string) *corev1.Pod {
+func (o runtimeCache) get(name string) *corev1.Pod {
 	var pod corev1.Pod
 	if o.Get(context.Background(), client.ObjectKey{Namespace: "default", Name: name}, &pod, client.UnsafeDisableDeepCopy) != nil {
 		return nil
@@ -73,9 +85,12 @@ func (o ours) get(name string) *corev1.Pod {
 	return &pod
 }
 
-func (o ours) list(app string) int {
+func (o runtimeCache) byIndex(app string) int { return o.list(client.MatchingFields{"app": app}) }
+func (o runtimeCache) byLabel(app string) int { return o.list(client.MatchingLabels{"app": app}) }
+
+func (o runtimeCache) list(by client.ListOption) int {
 	var all corev1.PodList
-	if o.List(context.Background(), &all, client.MatchingLabels{"app": app}, client.UnsafeDisableDeepCopy) != nil {
+	if o.List(context.Background(), &all, by, client.UnsafeDisableDeepCopy) != nil {
 		return -1
 	}
 	return len(all.Items)
@@ -91,6 +106,10 @@ func newTheirs(b *testing.B, web *pods, onUpdate func(*corev1.Pod)) held {
 		b.Fatal(err)
 	}
 	factory := informers.NewSharedInformerFactory(set, 0)
+	app := func(obj any) ([]string, error) { return []string{obj.(*corev1.Pod).Labels["app"]}, nil }
+	if err := factory.Core().V1().Pods().Informer().AddIndexers(upstreamcache.Indexers{"app": app}); err != nil {
+		b.Fatal(err)
+	}
 	r, err := factory.Core().V1().Pods().Informer().AddEventHandler(handler(onUpdate))
 	if err != nil {
 		b.Fatal(err)
@@ -110,7 +129,15 @@ func (t theirs) get(name string) *corev1.Pod {
 	return pod
 }
 
-func (t theirs) list(app string) int {
+func (t theirs) byIndex(app string) int {
+	all, err := t.Core().V1().Pods().Informer().GetIndexer().ByIndex("app", app)
+	if err != nil {
+		return -1
+	}
+	return len(all)
+}
+
+func (t theirs) byLabel(app string) int {
 	all, err := t.Core().V1().Pods().Lister().List(labels.SelectorFromSet(labels.Set{"app": app}))
 	if err != nil {
 		return -1
@@ -124,20 +151,28 @@ func handler(onUpdate func(*corev1.Pod)) upstreamcache.ResourceEventHandler {
 
 const podsHeld = 10_000
 
-// BenchmarkCacheMemory says what a pod of 3 KB takes in memory.
+// BenchmarkCacheMemory says what a pod of 3 KB takes in memory: when handlers have been told of it
+// and nobody has read it, and when everybody is read all the time.
 func BenchmarkCacheMemory(b *testing.B) {
-	for _, peer := range peers {
-		b.Run(peer.name, func(b *testing.B) {
-			var c held
-			before := heap()
-			c = peer.make(b, newPods(podsHeld), func(*corev1.Pod) {})
-			for b.Loop() {
+	for _, use := range []struct {
+		name string
+		read int
+	}{{"held", 0}, {"tenth-read", podsHeld / 10}, {"all-read", podsHeld}} {
+		for _, peer := range peers {
+			b.Run(use.name+"/"+peer.name, func(b *testing.B) {
+				before := heap()
+				c := peer.make(b, newPods(podsHeld), func(*corev1.Pod) {})
+				for i := range use.read {
+					c.get(fmt.Sprint("pod-", i))
+				}
+				for b.Loop() {
+					runtime.KeepAlive(c)
+				}
+				b.ReportMetric(float64(heap()-before)/podsHeld, "B/pod")
+				b.ReportMetric(float64(len(podJSON(0, 1))), "B-JSON/pod")
 				runtime.KeepAlive(c)
-			}
-			b.ReportMetric(float64(heap()-before)/podsHeld, "B/pod")
-			b.ReportMetric(float64(len(podJSON(0, 1))), "B-JSON/pod")
-			runtime.KeepAlive(c)
-		})
+			})
+		}
 	}
 }
 
@@ -164,18 +199,20 @@ func BenchmarkCacheGet(b *testing.B) {
 	}
 }
 
-// BenchmarkCacheList selects ten pods of many by a label.
+// BenchmarkCacheList selects ten pods of many, by an index that was asked for and by a label.
 func BenchmarkCacheList(b *testing.B) {
-	for _, peer := range peers {
-		b.Run(peer.name, func(b *testing.B) {
-			c := peer.make(b, newPods(podsHeld), func(*corev1.Pod) {})
-			b.ReportAllocs()
-			for b.Loop() {
-				if n := c.list("web-7"); n != 10 {
-					b.Fatal(n)
+	for by, list := range map[string]func(held, string) int{"index": held.byIndex, "label": held.byLabel} {
+		for _, peer := range peers {
+			b.Run(by+"/"+peer.name, func(b *testing.B) {
+				c := peer.make(b, newPods(podsHeld), func(*corev1.Pod) {})
+				b.ReportAllocs()
+				for b.Loop() {
+					if n := list(c, "web-7"); n != 10 {
+						b.Fatal(n)
+					}
 				}
-			}
-		})
+			})
+		}
 	}
 }
 

@@ -143,9 +143,6 @@ func (f *feed) apply(s *stream, d delivery) {
 
 // replace takes in a list.
 func (f *feed) replace(s *stream, records []*record, revision int64, whole bool) {
-	for _, rec := range records {
-		f.prepare(rec)
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s.revision, s.heard = max(s.revision, revision), f.clock.Now()
@@ -155,7 +152,8 @@ func (f *feed) replace(s *stream, records []*record, revision int64, whole bool)
 	f.release()
 }
 
-// prepare decodes the forms that indexes read, so that nobody has to wait for that.
+// prepare decodes the forms that indexes read, so that no reader has to wait for that. What comes
+// with a list is not: there nobody reads yet, or most is held already.
 func (f *feed) prepare(rec *record) {
 	if rec == nil {
 		return

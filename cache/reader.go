@@ -152,6 +152,7 @@ func (c *Cache) List(ctx context.Context, out client.ObjectList, opts ...client.
 		return fmt.Errorf("cache: list %s: %w", v, err)
 	}
 	out.SetResourceVersion(fmt.Sprint(found.revision))
+	out.SetContinue("")
 	if found.cut {
 		out.SetContinue("continue-not-supported")
 	}

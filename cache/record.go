@@ -195,8 +195,8 @@ func (r *record) cool() {
 func (r *record) check(f form, d *decoded) {
 	want, err := r.decode(f)
 	if err == nil && !equality.Semantic.DeepEqual(want, d.obj) {
-		panic(fmt.Sprintf("cache: a shared %s was modified: %s%s; objects given to handlers, and those read with "+
-			"UnsafeDisableDeepCopy, are read-only\n%s", r.from.gvk.Kind, r.key, f, diff.Diff(want, d.obj)))
+		panic(fmt.Sprintf("cache: the shared %s %s%s was modified; what handlers are told, and what is read with "+
+			"UnsafeDisableDeepCopy, is read-only\n%s", r.from.gvk.Kind, r.key, f, diff.Diff(want, d.obj)))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // kinds names the kind of each resource that tests use.
@@ -78,7 +79,9 @@ func (s *Server) watch(r *http.Request, t target) *http.Response {
 		return failure(410, "Expired", t)
 	}
 	reader, writer := io.Pipe()
+	seconds, _ := strconv.Atoi(q.Get("timeoutSeconds"))
 	stream := &stream{
+		life:   time.Duration(seconds) * time.Second,
 		server: s, target: t, as: shape(r, t), done: r.Context().Done(),
 		enc: json.NewEncoder(writer), from: from, breaks: s.breaks,
 	}
@@ -108,12 +111,21 @@ type stream struct {
 	done   <-chan struct{}
 	enc    *json.Encoder
 	from   int64
-	breaks int // of the server when the watch was opened
+	breaks int           // of the server when the watch was opened
+	life   time.Duration // zero is for ever
+	ended  bool          // it is over
 }
 
-// run writes events until the reader goes or the watch is broken.
+// run writes events until the reader goes, the watch is broken or its time is over. Then it says how
+// far it has come, unless that is held.
 func (w *stream) run(events []event) {
-	for ok := true; ok; events, ok = w.next() {
+	var over <-chan time.Time
+	if w.life > 0 {
+		timer := time.NewTimer(w.life)
+		defer timer.Stop()
+		over = timer.C
+	}
+	for ok := true; ok; events, ok = w.next(over) {
 		for _, e := range events {
 			e.Object = w.as(e.Object)
 			if w.enc.Encode(e) != nil {
@@ -124,16 +136,23 @@ func (w *stream) run(events []event) {
 }
 
 // next waits for events, and says whether the watch goes on.
-func (w *stream) next() ([]event, bool) {
+func (w *stream) next(over <-chan time.Time) ([]event, bool) {
 	s := w.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if w.ended {
+		return nil, false
+	}
 	for s.breaks == w.breaks && (s.held[w.target.resource] || s.revision <= w.from) {
 		wake := s.wake
 		s.mu.Unlock()
 		select {
 		case <-wake:
 		case <-w.done:
+		case <-over:
+			s.mu.Lock()
+			w.ended = true
+			return w.last(), true
 		}
 		s.mu.Lock()
 		select {
@@ -154,6 +173,14 @@ func (w *stream) next() ([]event, bool) {
 	}
 	w.from = s.revision
 	return events, s.breaks == w.breaks
+}
+
+// last is what a watch ends with. The server's lock is held.
+func (w *stream) last() []event {
+	if w.server.held[w.target.resource] {
+		return nil
+	}
+	return []event{w.server.bookmark(nil)}
 }
 
 func (e event) inside(t target) bool {
