@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
+	"github.com/setpoint-dev/setpoint/apiserver/cbor"
 	"github.com/setpoint-dev/setpoint/kinds"
 	compiled "github.com/setpoint-dev/setpoint/kinds/schema"
 	"github.com/setpoint-dev/setpoint/kinds/tree"
@@ -67,7 +68,7 @@ func bodyType(r *request) (string, error) {
 	kind, _, err := mime.ParseMediaType(header)
 	if err == nil {
 		switch kind {
-		case jsonType, yamlType, protobufType:
+		case jsonType, yamlType, protobufType, cborType:
 			return kind, nil
 		}
 	}
@@ -100,7 +101,7 @@ func readObject(r *request, gvk schema.GroupVersionKind, s *compiled.Schema) (*b
 		return nil, err
 	}
 	declared := r.kind.Declared && s == r.kind.Schema
-	if declared && media == protobufType {
+	if media == protobufType && !s.HasProto() {
 		return nil, errBodyType("application/json, application/yaml")
 	}
 	return &body{gvk: gvk, schema: s, media: media, data: data, declared: declared}, nil
@@ -113,14 +114,9 @@ func (b *body) decode() (obj kinds.Object, findings []string, err error) {
 	if b.media == protobufType {
 		return b.decodeProto()
 	}
-	data := b.data
-	if b.media == yamlType {
-		if data, err = yaml.YAMLToJSON(b.data); err != nil {
-			return nil, nil, b.unreadable(err)
-		}
-		if _, err := yaml.YAMLToJSONStrict(b.data); err != nil {
-			findings = append(findings, strings.TrimPrefix(err.Error(), yamlPrefix))
-		}
+	data, findings, err := b.asJSON()
+	if err != nil {
+		return nil, nil, err
 	}
 	decoded, err := b.schema.DecodeJSON(data)
 	if err != nil {
@@ -136,6 +132,26 @@ func (b *body) decode() (obj kinds.Object, findings []string, err error) {
 	obj["apiVersion"], obj["kind"] = b.gvk.GroupVersion().String(), b.gvk.Kind
 	keepForgetting(data, obj)
 	return obj, append(findings, decoded.Findings...), nil
+}
+
+// asJSON returns a body that is not protobuf as JSON, and what a strict reader of YAML says of it.
+func (b *body) asJSON() (data []byte, findings []string, err error) {
+	switch b.media {
+	case cborType:
+		if data, err = cbor.ToJSON(b.data); err != nil {
+			return nil, nil, b.unrecognized(fmt.Errorf("unable to determine group/version/kind: %w", err))
+		}
+	case yamlType:
+		if data, err = yaml.YAMLToJSON(b.data); err != nil {
+			return nil, nil, b.unreadable(err)
+		}
+		if _, err := yaml.YAMLToJSONStrict(b.data); err != nil {
+			findings = append(findings, strings.TrimPrefix(err.Error(), yamlPrefix))
+		}
+	default:
+		data = b.data
+	}
+	return data, findings, nil
 }
 
 // yamlPrefix is what the YAML library puts before its errors.
@@ -303,6 +319,10 @@ func (b *body) decodeLoosely(kind string) (kinds.Object, error) {
 			return nil, err
 		}
 		decode = b.schema.DecodeProto
+	case cborType:
+		if data, err = cbor.ToJSON(b.data); err != nil {
+			return nil, err
+		}
 	case yamlType:
 		if data, err = yaml.YAMLToJSON(b.data); err != nil {
 			return nil, fmt.Errorf("couldn't get version/kind; json parse error: %w", err)

@@ -9,39 +9,69 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/setpoint-dev/setpoint/apiserver/cbor"
 )
 
 const (
 	jsonType     = "application/json"
 	yamlType     = "application/yaml"
 	protobufType = "application/vnd.kubernetes.protobuf"
-	mediaTypes   = jsonType + ", " + yamlType + ", " + protobufType
+	cborType     = "application/cbor"
+	cborSeqType  = "application/cbor-seq"
+	// mediaTypes are those that errors name. Kubernetes has CBOR behind a gate and names it only when
+	// that is open; here it is for those who know to ask.
+	mediaTypes = jsonType + ", " + yamlType + ", " + protobufType
 )
 
-// mediaType is the form of an answer. Clients that accept protobuf are answered in JSON, which
-// every client that can ask for protobuf also reads.
+// encoding is how a document is written.
+type encoding uint8
+
+const (
+	asJSON encoding = iota
+	asProtobuf
+	asCBOR
+	asYAML // the last: watches have the others
+)
+
+// mediaType is the form of an answer.
 type mediaType struct {
-	yaml   bool
-	pretty bool
+	encoding encoding
+	pretty   bool
 	// as is "" for the object itself, "Table", "PartialObjectMetadata" or
 	// "PartialObjectMetadataList"; version is then "v1" or "v1beta1" of meta.k8s.io.
 	as, version string
 }
 
 func (m mediaType) contentType() string {
-	if m.yaml {
-		return yamlType
+	return [...]string{jsonType, protobufType, cborType, yamlType}[m.encoding]
+}
+
+// streamType is the content type of a watch.
+func (m mediaType) streamType() string {
+	switch m.encoding {
+	case asProtobuf:
+		return protobufType + ";stream=watch"
+	case asCBOR:
+		return cborSeqType
 	}
 	return jsonType
 }
 
-// encode turns canonical JSON into what is sent, but for the newline that ends compact JSON. It
-// may return what it got.
-func (m mediaType) encode(body []byte) ([]byte, error) {
+// encode turns a document, given as canonical JSON, into what is sent, but for the newline that ends
+// compact JSON. It may return what it got. What has no protobuf form is JSON instead: m says so then.
+func (m *mediaType) encode(body []byte, of *form) ([]byte, error) {
 	switch {
-	case m.yaml:
+	case m.encoding == asYAML:
 		return yaml.JSONToYAML(body)
-	case m.pretty:
+	case m.encoding == asCBOR:
+		return cbor.AppendJSON(cbor.Begin(make([]byte, 0, len(body))), body), nil
+	case m.encoding == asProtobuf && of.hasProto():
+		return of.appendProto(nil, body)
+	case m.encoding == asProtobuf:
+		m.encoding = asJSON
+	}
+	if m.pretty {
 		var out bytes.Buffer
 		err := json.Indent(&out, body, "", "  ")
 		return out.Bytes(), err
@@ -49,7 +79,7 @@ func (m mediaType) encode(body []byte) ([]byte, error) {
 	return body, nil
 }
 
-// negotiate chooses among the forms an object or a list of objects has. Possible errors: 406.
+// negotiate chooses among the forms that an object or a list of objects has. Possible errors: 406.
 func negotiate(r *request) (mediaType, error) { return choose(r, true) }
 
 // negotiatePlain chooses for documents that have no transformed form. Possible errors: 406.
@@ -58,7 +88,7 @@ func negotiatePlain(r *request) (mediaType, error) { return choose(r, false) }
 // negotiateStream chooses for a watch, which is never YAML. Possible errors: 406.
 func negotiateStream(r *request) (mediaType, error) {
 	media, err := choose(r, true)
-	if err == nil && (media.yaml || media.as == "PartialObjectMetadataList") {
+	if err == nil && (media.encoding == asYAML || media.as == "PartialObjectMetadataList") {
 		err = errTransform()
 	}
 	media.pretty = false
@@ -87,9 +117,9 @@ func choose(r *request, transforms bool) (mediaType, error) {
 			continue
 		}
 		known = true
-		if as, version, ok := clause.transform(); ok && (as == "" || transforms) {
-			media.as, media.version = as, version
-			media.pretty = !media.yaml && isPretty(r)
+		media.as, media.version, ok = clause.transform()
+		if ok && (media.as == "" || transforms) && has(r, media, transforms) {
+			media.pretty = media.encoding == asJSON && isPretty(r)
 			return media, nil
 		}
 	}
@@ -138,12 +168,29 @@ func parseAccept(header string) []accepted {
 	return all
 }
 
+// has says whether what is asked for exists: a Table is text for people, and objects of a declared
+// kind have no protobuf form, though their metadata has.
+func has(r *request, media mediaType, transforms bool) bool {
+	text := media.encoding == asJSON || media.encoding == asYAML
+	switch {
+	case media.as == "Table":
+		return text
+	case media.encoding == asProtobuf && media.as == "" && transforms:
+		return r.kind.Schema.HasProto()
+	}
+	return true
+}
+
 func (a accepted) media() (m mediaType, ok bool) {
 	switch a.kind {
-	case jsonType, protobufType, "*/*", "application/*":
-		return mediaType{}, true
+	case jsonType, "*/*", "application/*":
+		return mediaType{encoding: asJSON}, true
 	case yamlType:
-		return mediaType{yaml: true}, true
+		return mediaType{encoding: asYAML}, true
+	case protobufType:
+		return mediaType{encoding: asProtobuf}, true
+	case cborType, cborSeqType:
+		return mediaType{encoding: asCBOR}, true
 	}
 	return mediaType{}, false
 }

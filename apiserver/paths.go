@@ -14,6 +14,7 @@ import (
 
 	"github.com/setpoint-dev/setpoint/apiserver/discovery"
 	"github.com/setpoint-dev/setpoint/kinds"
+	compiled "github.com/setpoint-dev/setpoint/kinds/schema"
 )
 
 // servePath answers for what is not an object: what the server is, how it does, and what it has.
@@ -97,8 +98,8 @@ func (s *Server) discover(w http.ResponseWriter, r *request, path string) error 
 	docs := s.documents(r).discovery
 	if doc, ok := docs.Aggregated(path); ok {
 		w.Header().Add("Vary", "Accept")
-		if wantsAggregated(r) {
-			return writeDocument(w, r, discovery.AggregatedType, doc)
+		if media, ok := wantsAggregated(r); ok {
+			return writeAggregated(w, r, media, doc)
 		}
 	}
 	if path == "/api" {
@@ -109,7 +110,7 @@ func (s *Server) discover(w http.ResponseWriter, r *request, path string) error 
 		if err != nil {
 			return err
 		}
-		return writeBody(w, r, media, http.StatusOK, doc.Body)
+		return writeBody(w, r, media, http.StatusOK, doc.Body, formOfMeta(doc.Kind))
 	}
 	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
 	if len(parts) == 2 && parts[0] == "api" || len(parts) == 3 && docs.HasGroup(parts[1]) {
@@ -118,8 +119,8 @@ func (s *Server) discover(w http.ResponseWriter, r *request, path string) error 
 	return errNoPage
 }
 
-func apiVersions(r *request) metav1.APIVersions {
-	return metav1.APIVersions{
+func apiVersions(r *request) *metav1.APIVersions {
+	return &metav1.APIVersions{
 		TypeMeta: metav1.TypeMeta{Kind: "APIVersions"},
 		Versions: []string{"v1"},
 		ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{
@@ -129,20 +130,34 @@ func apiVersions(r *request) metav1.APIVersions {
 }
 
 // wantsAggregated says whether the client's first choice among what can be served is the
-// aggregated form.
-func wantsAggregated(r *request) bool {
+// aggregated form, and how it is to be encoded.
+func wantsAggregated(r *request) (mediaType, bool) {
 	for _, clause := range parseAccept(strings.Join(r.http.Header["Accept"], ",")) {
+		media, known := clause.media()
 		switch {
-		case clause.kind != jsonType && clause.kind != "*/*":
+		case !known:
 			continue
 		case clause.params["as"] == "":
-			return false
+			return media, false
 		case clause.params["as"] == "APIGroupDiscoveryList" && clause.params["v"] == "v2" &&
 			clause.params["g"] == "apidiscovery.k8s.io":
-			return true
+			return media, true
 		}
 	}
-	return false
+	return mediaType{}, false
+}
+
+// writeAggregated writes an aggregated document in the chosen encoding.
+func writeAggregated(w http.ResponseWriter, r *request, media mediaType, doc discovery.Document) error {
+	of := &form{
+		compiled.Builtin("io.k8s.api.apidiscovery.v2.APIGroupDiscoveryList"),
+		"apidiscovery.k8s.io/v2", "APIGroupDiscoveryList",
+	}
+	var err error
+	if doc.Body, err = media.encode(doc.Body, of); err != nil {
+		return err
+	}
+	return writeDocument(w, r, media.contentType()+discovery.AggregatedParams, doc)
 }
 
 // writeDocument writes a document that clients cache by its ETag.

@@ -26,7 +26,6 @@ func TestDiscoveryForms(t *testing.T) {
 		{"/api", aggregated + ",application/json", 200, aggregated, "APIGroupDiscoveryList"},
 		{"/api", "application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList,application/json", 200, "application/json", "APIVersions"},
 		{"/apis", "application/json," + aggregated, 200, "application/json", "APIGroupList"},
-		{"/apis", "application/vnd.kubernetes.protobuf,application/json", 200, "application/json", "APIGroupList"},
 		{"/apis", aggregated, 200, aggregated, "APIGroupDiscoveryList"},
 		{"/apis/", aggregated, 200, aggregated, "APIGroupDiscoveryList"},
 		{"/apis/apps", "", 200, "application/json", "APIGroup"},

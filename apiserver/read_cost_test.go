@@ -52,21 +52,25 @@ func TestReadsCostLittle(t *testing.T) {
 	s := newSite(t)
 	s.fill(300)
 	for _, c := range []struct {
-		path string
-		most float64
+		path, accept string
+		most         float64
 	}{
-		{podPath + "/pod-000007", 60},
-		{podPath, 100},
-		{podPath + "?labelSelector=app=web", 250},
-		{podPath + "?fieldSelector=spec.nodeName=", 250},
+		{podPath + "/pod-000007", "application/json", 60},
+		{podPath + "/pod-000007", typed, 60},
+		{podPath, "application/json", 100},
+		{podPath, typed, 100},
+		{podPath, "application/cbor", 250},
+		{podPath + "?labelSelector=app=web", "application/json", 250},
+		{podPath + "?labelSelector=app=web", typed, 250},
+		{podPath + "?fieldSelector=spec.nodeName=", "application/json", 250},
 	} {
-		if w := s.serve(c.path, typed); w.code != http.StatusOK && w.code != 0 {
+		if w := s.serve(c.path, c.accept); w.code != http.StatusOK && w.code != 0 {
 			t.Fatalf("%s: %d", c.path, w.code)
 		}
-		if got := testing.AllocsPerRun(20, func() { s.serve(c.path, typed) }); got > c.most {
-			t.Errorf("%s: %.0f allocations, at most %.0f are allowed", c.path, got, c.most)
+		if got := testing.AllocsPerRun(20, func() { s.serve(c.path, c.accept) }); got > c.most {
+			t.Errorf("%s as %s: %.0f allocations, at most %.0f are allowed", c.path, c.accept, got, c.most)
 		} else {
-			t.Logf("%s: %.0f allocations", c.path, got)
+			t.Logf("%s as %s: %.0f allocations", c.path, c.accept, got)
 		}
 	}
 }

@@ -62,7 +62,7 @@ func (s *Server) history(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return writeBody(w, r, media, http.StatusOK, append(body, "]}"...))
+	return writeBody(w, r, media, http.StatusOK, append(body, "]}"...), nil)
 }
 
 // historyPage is what a history shows, up to a revision.

@@ -31,14 +31,25 @@ func (s *Server) list(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	if media.yaml || media.pretty {
+	return s.respondList(w, media, r, p)
+}
+
+// respondList answers with a page.
+func (s *Server) respondList(w http.ResponseWriter, media mediaType, r *request, p *page) error {
+	if media.encoding == asYAML || media.pretty {
 		var whole bytes.Buffer
 		if err := s.writeList(&whole, media, r, p); err != nil {
 			return err
 		}
-		return writeBody(w, r, media, http.StatusOK, bytes.TrimSuffix(whole.Bytes(), []byte("\n")))
+		return writeBody(w, r, media, http.StatusOK, bytes.TrimSuffix(whole.Bytes(), newline), nil)
 	}
 	w.Header().Set("Content-Type", media.contentType())
+	switch media.encoding {
+	case asProtobuf:
+		return s.writeListProto(&chunks{w: w}, media, r, p)
+	case asCBOR:
+		return s.writeList(newCBORWriter(w), media, r, p)
+	}
 	return s.writeList(w, media, r, p)
 }
 
@@ -260,7 +271,8 @@ func (p *page) metadata(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// chunks gathers small pieces and writes large ones.
+// chunks gathers small pieces and writes large ones. It is let write only where a token of JSON ends,
+// which those that turn the text into something else rely on.
 type chunks struct {
 	w   io.Writer
 	buf []byte

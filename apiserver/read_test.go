@@ -355,8 +355,6 @@ func TestForms(t *testing.T) {
 	}{
 		{one, "", 200, "ConfigMap", "application/json"},
 		{one, "*/*", 200, "ConfigMap", "application/json"},
-		{one, "application/vnd.kubernetes.protobuf,application/json", 200, "ConfigMap", "application/json"},
-		{one, "application/vnd.kubernetes.protobuf", 200, "ConfigMap", "application/json"},
 		{one, "text/html, application/json", 200, "ConfigMap", "application/json"},
 		{one, "application/yaml;q=0.5, application/json;q=0.9", 200, "ConfigMap", "application/json"},
 		{one, "application/yaml", 200, "", "application/yaml"},

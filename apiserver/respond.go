@@ -55,7 +55,7 @@ func (s *Server) respond(w http.ResponseWriter, r *request, code int, value []by
 	if err != nil {
 		return err
 	}
-	return writeBody(w, r, media, code, body)
+	return writeBody(w, r, media, code, body, formOf(r, media))
 }
 
 // respondJSON answers with a document that is not an object of the request's kind: a Status, a
@@ -70,17 +70,18 @@ func (s *Server) respondJSON(w http.ResponseWriter, r *request, code int, doc an
 	if err != nil {
 		return err
 	}
-	return writeBody(w, r, media, code, body)
+	return writeBody(w, r, media, code, body, formOfDocument(doc))
 }
 
-// writeBody writes a JSON document in the chosen format.
-func writeBody(w http.ResponseWriter, r *request, media mediaType, code int, body []byte) error {
-	body, err := media.encode(body)
+// writeBody writes a JSON document in the chosen format; of is its form in protobuf, nil if it has
+// none.
+func writeBody(w http.ResponseWriter, r *request, media mediaType, code int, body []byte, of *form) error {
+	body, err := media.encode(body, of)
 	if err != nil {
 		return err
 	}
 	var end []byte
-	if !media.yaml && !media.pretty {
+	if media.encoding == asJSON && !media.pretty {
 		end = newline
 	}
 	h := w.Header()
@@ -108,7 +109,7 @@ func aborted(err error) error {
 	return abortedError{err}
 }
 
-// respondError answers with the Status that an error is, in JSON or YAML as the client accepts.
+// respondError answers with the Status that an error is, in the encoding that the client accepts.
 func (s *Server) respondError(w *response, r *request, err error) {
 	if gone := (abortedError{}); errors.As(err, &gone) {
 		return
@@ -137,7 +138,7 @@ func (s *Server) respondError(w *response, r *request, err error) {
 		body = []byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":500}`)
 	}
 	// The client may be gone; then there is nothing more to do.
-	_ = writeBody(w, r, media, int(st.Code), body)
+	_ = writeBody(w, r, media, int(st.Code), body, formOfMeta("Status"))
 	drain(r)
 }
 

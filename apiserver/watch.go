@@ -45,7 +45,7 @@ func (s *Server) watch(w http.ResponseWriter, r *request) error {
 	counts := s.metrics.watch(r)
 	defer counts.end()
 
-	w.Header().Set("Content-Type", media.contentType())
+	w.Header().Set("Content-Type", media.streamType())
 	w.WriteHeader(http.StatusOK)
 	out := &stream{w: w, control: http.NewResponseController(w)}
 	if err := s.sendInitial(out, frames, begin, opts); err != nil {
@@ -107,7 +107,10 @@ func (s *Server) sendInitial(out *stream, f *frames, b *beginning, opts *listOpt
 		}
 	}
 	if opts.bookmarks {
-		out.buf = f.bookmark(out.buf, b.snap.Revision(), true)
+		var err error
+		if out.buf, err = f.bookmark(out.buf, b.snap.Revision(), true); err != nil {
+			return err
+		}
 	}
 	b.snap = nil // it would hold the old state for as long as the watch lives
 	return out.flush()
@@ -131,7 +134,9 @@ func (s *Server) follow(out *stream, f *frames, b *beginning, opts *listOptions,
 		}
 		if due {
 			// The cursor has just looked, so it knows how far a quiet resource has come.
-			out.buf = f.progress(out.buf, b.cursor.Revision())
+			if out.buf, err = f.progress(out.buf, b.cursor.Revision()); err != nil {
+				return s.endWithError(out, f, err)
+			}
 		}
 		if err := out.flush(); err != nil || end {
 			return err

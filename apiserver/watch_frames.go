@@ -6,6 +6,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/setpoint-dev/setpoint/apiserver/cbor"
+	compiled "github.com/setpoint-dev/setpoint/kinds/schema"
 	"github.com/setpoint-dev/setpoint/store"
 )
 
@@ -25,12 +27,16 @@ type frames struct {
 	selector *selector
 	table    *tabulator // nil unless tables are wanted
 	defined  bool       // whether the columns were told
+	of       *form      // of its objects, nil unless protobuf is wanted
 	last     store.Revision
 	marked   store.Revision // of the last bookmark
 }
 
 func (s *Server) newFrames(media mediaType, r *request, sel *selector) (*frames, error) {
 	f := &frames{s: s, r: r, media: media, selector: sel}
+	if media.encoding == asProtobuf {
+		f.of = formOf(r, media)
+	}
 	if media.as == "Table" {
 		t, err := s.newTabulator(media, r)
 		if err != nil {
@@ -79,7 +85,8 @@ func (f *frames) event(dst []byte, ev *store.Event) ([]byte, error) {
 	}
 	kind := naturalType(was, is)
 	if kind == natural && f.table == nil && isOwnForm(f.r.kind, shownAs(ev, kind)) {
-		return append(dst, f.shared(ev, kind)...), nil
+		frame, err := f.shared(ev, kind)
+		return append(dst, frame...), err
 	}
 	return f.frame(dst, kind, shown(ev, kind))
 }
@@ -111,35 +118,41 @@ func shown(ev *store.Event, kind string) []byte {
 	return restamped(ev.Prev.Value, ev.Entry.Revision)
 }
 
-// sharedFrames are the frames of an event as most watches want them. They live in Event.Memo.
-type sharedFrames struct {
-	plain     atomic.Pointer[[]byte]
-	partialV1 atomic.Pointer[[]byte]
+// sharedFrames are the frames of an event as most watches want them: in each encoding, as it is and
+// as PartialObjectMetadata. They live in Event.Memo.
+type sharedFrames [asYAML][2]atomic.Pointer[[]byte]
+
+// slot is where the frame of the watch's form is kept, nil for those that few ask for.
+func (all *sharedFrames) slot(media mediaType) *atomic.Pointer[[]byte] {
+	switch {
+	case media.as == "":
+		return &all[media.encoding][0]
+	case media.version == "v1":
+		return &all[media.encoding][1]
+	}
+	return nil
 }
 
 // shared returns the frame that all watches of the form have in common.
-func (f *frames) shared(ev *store.Event, kind string) []byte {
+func (f *frames) shared(ev *store.Event, kind string) ([]byte, error) {
 	all, ok := ev.Memo.Load().(*sharedFrames)
 	if !ok {
 		all = &sharedFrames{}
 		ev.Memo.Store(all)
 	}
-	var slot *atomic.Pointer[[]byte]
-	switch {
-	case f.media.as == "":
-		slot = &all.plain
-	case f.media.version == "v1":
-		slot = &all.partialV1
-	default:
+	slot := all.slot(f.media)
+	if slot == nil {
 		return f.envelope(nil, kind, shown(ev, kind))
 	}
 	if made := slot.Load(); made != nil {
-		return *made
+		return *made, nil
 	}
 	value := shown(ev, kind)
-	frame := f.envelope(make([]byte, 0, len(value)+40), kind, value)
-	slot.Store(&frame)
-	return frame
+	frame, err := f.envelope(make([]byte, 0, len(value)+40), kind, value)
+	if err == nil {
+		slot.Store(&frame)
+	}
+	return frame, err
 }
 
 // frame appends an event of an object, given as its stored bytes.
@@ -149,20 +162,38 @@ func (f *frames) frame(dst []byte, kind string, value []byte) ([]byte, error) {
 		return dst, err
 	}
 	if f.table == nil {
-		return f.envelope(dst, kind, own), nil
+		return f.envelope(dst, kind, own)
 	}
 	return f.tableFrame(dst, kind, own)
 }
 
 // envelope appends an event of an object, in its own form, as it is or as PartialObjectMetadata.
-func (f *frames) envelope(dst []byte, kind string, own []byte) []byte {
-	dst = openFrame(dst, kind)
-	if f.media.as != "" {
-		dst = appendPartial(dst, f.media.version, own)
-	} else {
-		dst = append(dst, own...)
+func (f *frames) envelope(dst []byte, kind string, own []byte) ([]byte, error) {
+	if f.media.encoding == asJSON {
+		dst = openFrame(dst, kind)
+		if f.media.as != "" {
+			dst = appendPartial(dst, f.media.version, own)
+		} else {
+			dst = append(dst, own...)
+		}
+		return append(dst, "}\n"...), nil
 	}
-	return append(dst, "}\n"...)
+	if f.media.as != "" {
+		own = appendPartial(nil, f.media.version, own)
+	}
+	return f.binary(dst, kind, own, f.of)
+}
+
+// binary appends an event of a document, given as canonical JSON, in protobuf or CBOR.
+func (f *frames) binary(dst []byte, kind string, doc []byte, of *form) ([]byte, error) {
+	if f.media.encoding == asCBOR {
+		return cbor.AppendJSON(cbor.Begin(dst), append(append(openFrame(nil, kind), doc...), '}')), nil
+	}
+	object, err := of.appendProto(nil, doc)
+	if err != nil {
+		return dst, err
+	}
+	return compiled.AppendWatchEvent(dst, kind, object), nil
 }
 
 func openFrame(dst []byte, kind string) []byte {
@@ -184,16 +215,16 @@ func (f *frames) tableFrame(dst []byte, kind string, own []byte) ([]byte, error)
 }
 
 // progress appends a bookmark if the watch has come further than its last event or bookmark said.
-func (f *frames) progress(dst []byte, at store.Revision) []byte {
+func (f *frames) progress(dst []byte, at store.Revision) ([]byte, error) {
 	if at <= f.last || at <= f.marked {
-		return dst
+		return dst, nil
 	}
 	return f.bookmark(dst, at, false)
 }
 
 // bookmark appends a bookmark: everything up to the revision has been sent. With end it also says
 // that the initial events have been.
-func (f *frames) bookmark(dst []byte, at store.Revision, end bool) []byte {
+func (f *frames) bookmark(dst []byte, at store.Revision, end bool) ([]byte, error) {
 	f.marked = max(f.marked, at)
 	own := make([]byte, 0, 200)
 	own = append(own, `{"kind":"`...)
@@ -208,9 +239,7 @@ func (f *frames) bookmark(dst []byte, at store.Revision, end bool) []byte {
 	}
 	own = append(own, "}}"...)
 	if f.table != nil {
-		if framed, err := f.tableFrame(dst, "BOOKMARK", own); err == nil {
-			return framed
-		}
+		return f.tableFrame(dst, "BOOKMARK", own)
 	}
 	return f.envelope(dst, "BOOKMARK", own)
 }
@@ -219,7 +248,10 @@ func (f *frames) bookmark(dst []byte, at store.Revision, end bool) []byte {
 func (f *frames) failure(dst []byte, err *apierrors.StatusError) []byte {
 	st := err.ErrStatus
 	st.Kind, st.APIVersion = "Status", "v1"
-	dst = openFrame(dst, "ERROR")
-	dst = append(dst, mustMarshal(&st)...)
-	return append(dst, "}\n"...)
+	doc := mustMarshal(&st)
+	if f.media.encoding == asJSON {
+		return append(append(openFrame(dst, "ERROR"), doc...), "}\n"...)
+	}
+	dst, _ = f.binary(dst, "ERROR", doc, formOfMeta("Status")) // a Status has a form
+	return dst
 }

@@ -312,7 +312,7 @@ func TestWatchForms(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *site) {
 		from := s.configMap("first", "").revision()
 		partial := s.watch(cm+"?watch=1&resourceVersion="+from, "Accept",
-			"application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json")
+			"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json")
 		table := s.watch(cm+"?watch=1&resourceVersion="+from, "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
 		s.configMap("a", "x=y")
 		s.configMap("b", "x=y")

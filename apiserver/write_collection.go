@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"bytes"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,9 +33,5 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *request) error {
 			return err
 		}
 	}
-	var list bytes.Buffer
-	if err := s.writeList(&list, media, r, p); err != nil {
-		return err
-	}
-	return writeBody(w, r, media, http.StatusOK, bytes.TrimSuffix(list.Bytes(), []byte("\n")))
+	return s.respondList(w, media, r, p)
 }

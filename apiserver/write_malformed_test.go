@@ -36,7 +36,7 @@ var malformed = []struct {
 	// Content types.
 	{"form", "POST " + cms, "application/x-www-form-urlencoded", `a=b`, 415, "application/json"},
 	{"broken type", "POST " + cms, "a/b/c", `{}`, 415, "application/json"},
-	{"CBOR", "POST " + cms, "application/cbor", `{}`, 415, "application/json"},
+	{"no CBOR", "POST " + cms, "application/cbor", `{}`, 400, "unable to determine group/version/kind"},
 	{"plain patch", "PATCH " + cms + "/a", "application/json", `{}`, 415, "Unsupported Media Type"},
 	{"untyped patch", "PATCH " + cms + "/a", "", `{}`, 415, "Unsupported Media Type"},
 

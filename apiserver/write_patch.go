@@ -17,6 +17,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
+	"github.com/setpoint-dev/setpoint/apiserver/cbor"
 	"github.com/setpoint-dev/setpoint/kinds"
 	"github.com/setpoint-dev/setpoint/kinds/patch"
 	compiled "github.com/setpoint-dev/setpoint/kinds/schema"
@@ -96,7 +97,8 @@ func (s *Server) readPatch(w http.ResponseWriter, r *request) (*requestPatch, *w
 	kind, _, _ := strings.Cut(r.http.Header.Get("Content-Type"), ";")
 	p := &requestPatch{kind: types.PatchType(kind)}
 	switch p.kind {
-	case types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType:
+	case types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType,
+		types.ApplyCBORPatchType:
 	default:
 		return nil, nil, withDetails(status(http.StatusUnsupportedMediaType,
 			metav1.StatusReasonUnsupportedMediaType, "415: Unsupported Media Type"))
@@ -116,8 +118,12 @@ func (s *Server) readPatch(w http.ResponseWriter, r *request) (*requestPatch, *w
 	if err != nil {
 		return nil, nil, err
 	}
-	if p.kind == types.ApplyYAMLPatchType {
+	switch p.kind {
+	case types.ApplyYAMLPatchType:
 		return p, t, p.decodeYAML(data)
+	case types.ApplyCBORPatchType:
+		p.kind = types.ApplyYAMLPatchType // from here on they are one
+		return p, t, p.decodeCBOR(data)
 	}
 	p.data = data
 	return p, t, p.decode()
@@ -173,6 +179,16 @@ func (p *requestPatch) decodeYAML(data []byte) error {
 		p.findings = []string{yamlPrefix + strings.TrimPrefix(err.Error(), yamlPrefix)}
 	}
 	return nil
+}
+
+// decodeCBOR decodes what is applied. A key that stands twice is no CBOR.
+func (p *requestPatch) decodeCBOR(data []byte) error {
+	text, err := cbor.ToJSON(data)
+	if err != nil {
+		return apierrors.NewBadRequest("error decoding patch: " + err.Error())
+	}
+	p.data = text
+	return kjson.UnmarshalCaseSensitivePreserveInts(text, &p.tree)
 }
 
 // apply returns what becomes of an object of the schema, as a new canonical tree.

@@ -20,13 +20,18 @@ import (
 	"github.com/setpoint-dev/setpoint/kinds"
 )
 
-// AggregatedType is the media type of the aggregated form.
-const AggregatedType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+// AggregatedType is the media type of the aggregated form in JSON.
+const AggregatedType = "application/json" + AggregatedParams
 
-// Document is an encoded answer. ETag is quoted, and changes with the body.
+// AggregatedParams follow the media type of the aggregated form.
+const AggregatedParams = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+// Document is an answer, encoded as JSON. ETag is quoted, and changes with the body. Kind is what the
+// body is, "APIGroupList".
 type Document struct {
 	Body []byte
 	ETag string
+	Kind string
 }
 
 // Documents are all answers for a set of kinds. They are read-only.
@@ -70,7 +75,7 @@ func New(all []*kinds.Kind) *Documents {
 	for _, g := range groups {
 		d.groups[g.name] = true
 		for _, v := range g.versions {
-			d.byPath[v.path()] = document(v.resourceList())
+			d.byPath[v.path()] = document("APIResourceList", v.resourceList())
 		}
 		if g.name == "" {
 			core = append(core, g.aggregated())
@@ -80,9 +85,9 @@ func New(all []*kinds.Kind) *Documents {
 		described := g.plain()
 		list.Groups = append(list.Groups, described)
 		described.TypeMeta = typeMeta("APIGroup", "v1")
-		d.byPath["/apis/"+g.name] = document(described)
+		d.byPath["/apis/"+g.name] = document("APIGroup", described)
 	}
-	d.byPath["/apis"] = document(list)
+	d.byPath["/apis"] = document("APIGroupList", list)
 	d.core, d.named = aggregate(core), aggregate(named)
 	for path := range d.byPath {
 		d.groupVersioned = append(d.groupVersioned, path)
@@ -95,20 +100,20 @@ func typeMeta(kind, apiVersion string) metav1.TypeMeta {
 	return metav1.TypeMeta{Kind: kind, APIVersion: apiVersion}
 }
 
-func document(v any) Document {
+func document(kind string, v any) Document {
 	body, err := json.Marshal(v)
 	if err != nil {
 		panic(err) // structures of strings and numbers have a JSON form
 	}
 	hash := sha256.Sum256(body)
-	return Document{Body: body, ETag: `"` + strings.ToUpper(hex.EncodeToString(hash[:])) + `"`}
+	return Document{Body: body, ETag: `"` + strings.ToUpper(hex.EncodeToString(hash[:])) + `"`, Kind: kind}
 }
 
 func aggregate(groups []apidiscovery.APIGroupDiscovery) Document {
 	if groups == nil {
 		groups = []apidiscovery.APIGroupDiscovery{}
 	}
-	return document(apidiscovery.APIGroupDiscoveryList{
+	return document("APIGroupDiscoveryList", apidiscovery.APIGroupDiscoveryList{
 		TypeMeta: typeMeta("APIGroupDiscoveryList", "apidiscovery.k8s.io/v2"),
 		Items:    groups,
 	})

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unsafe"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -22,7 +23,7 @@ func (s *Schema) HasProto() bool { return len(s.root().message) > 0 }
 func (s *Schema) AppendProto(dst, canonical []byte) ([]byte, error) {
 	e := protoEncoders.Get().(*protoEncoder)
 	defer e.free()
-	e.src = string(canonical)
+	e.src = unsafe.String(unsafe.SliceData(canonical), len(canonical)) // read here, and not kept
 	root := e.index(s.root())
 	if e.bad || e.pos != len(e.src) {
 		return dst, fmt.Errorf("not canonical JSON: %w", syntaxError(canonical))

@@ -72,12 +72,19 @@ func (s *scanner) key() string {
 		return ""
 	}
 	key := s.string()
-	if s.space() != ':' {
-		s.spoil()
+	s.colon()
+	if s.bad {
 		return ""
 	}
-	s.pos++
 	return key
+}
+
+func (s *scanner) colon() {
+	if s.space() != ':' {
+		s.spoil()
+		return
+	}
+	s.pos++
 }
 
 // literal reads null, true or false, of which the first letter is known.
@@ -172,6 +179,16 @@ var class = func() (c [256]uint8) {
 
 // string reads a string. What it returns shares memory with the text wherever it can.
 func (s *scanner) string() string {
+	text, unescaped := s.rawString()
+	if unescaped != nil {
+		return string(unescaped)
+	}
+	return text
+}
+
+// rawString reads a string. If it has escapes it stands, without them, in the scratch space, until the
+// next one.
+func (s *scanner) rawString() (text string, unescaped []byte) {
 	s.pos++
 	start, sawHigh := s.pos, false
 	for i := start; i < len(s.src); i++ {
@@ -183,22 +200,22 @@ func (s *scanner) string() string {
 			s.pos = i + 1
 			text := s.src[start:i]
 			if sawHigh && !utf8.ValidString(text) {
-				return string([]rune(text)) // U+FFFD for each wrong byte
+				text = string([]rune(text)) // U+FFFD for each wrong byte
 			}
-			return text
+			return text, nil
 		case escape:
-			return s.unescape(start, i)
+			return "", s.unescape(start, i)
 		default:
 			s.spoil()
-			return ""
+			return "", nil
 		}
 	}
 	s.spoil()
-	return ""
+	return "", nil
 }
 
 // unescape reads the rest of a string with escapes, of which src[start:i] has been looked at.
-func (s *scanner) unescape(start, i int) string {
+func (s *scanner) unescape(start, i int) []byte {
 	b := s.scratch[:0]
 	defer func() { s.scratch = b }()
 	for i < len(s.src) {
@@ -209,7 +226,7 @@ func (s *scanner) unescape(start, i int) string {
 		case quote:
 			s.pos = i + 1
 			b = append(b, s.src[start:i]...)
-			return string(b)
+			return b
 		case escape:
 			b, i = s.escaped(append(b, s.src[start:i]...), i)
 		case high:
@@ -222,7 +239,7 @@ func (s *scanner) unescape(start, i int) string {
 		start = i
 	}
 	s.spoil()
-	return ""
+	return nil
 }
 
 // escaped appends what the escape at i stands for, and returns where it ends: at the end of the
@@ -288,11 +305,16 @@ func (s *scanner) skip() string {
 	start := s.pos
 	switch c {
 	case '"':
-		s.string()
+		s.rawString()
 	case '{':
 		s.enter()
 		for first := true; s.more('}', first); first = false {
-			s.key()
+			if s.space() != '"' {
+				s.spoil()
+				break
+			}
+			s.rawString()
+			s.colon()
 			s.skip()
 		}
 	case '[':

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -137,3 +138,14 @@ func openField(dst []byte, n protowire.Number, size int) []byte {
 
 // fieldSize is what a field of size bytes takes, its tag and length included.
 func fieldSize(size int) int { return 1 + protowire.SizeBytes(size) }
+
+// AppendWatchEvent appends the frame of a watch's event: its length in four bytes, and a message with
+// the event's type and the object, which is in an envelope.
+func AppendWatchEvent(dst []byte, kind string, object []byte) []byte {
+	inner := fieldSize(len(object))
+	size := fieldSize(len(kind)) + fieldSize(inner)
+	dst = binary.BigEndian.AppendUint32(dst, uint32(size))
+	dst = append(openField(dst, 1, len(kind)), kind...)
+	dst = openField(openField(dst, 2, inner), 1, len(object))
+	return append(dst, object...)
+}
