@@ -7,7 +7,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Limits of the transport. A client that sends or reads slowly, or not at all, holds a connection
@@ -22,6 +25,10 @@ const (
 	drainMax = 10 * time.Second
 	// streamsMax lets one client watch everything over one connection.
 	streamsMax = 1000
+	// unsentMax is what the kernel takes for a client beyond what the client's window and the network
+	// allow: enough to keep both busy. Without a bound it is some megabytes for each who does not
+	// read.
+	unsentMax = 64 << 10
 )
 
 // Serve answers over TLS, in HTTP/1.1 and HTTP/2, until the context ends. Then it ends watches,
@@ -39,6 +46,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, conf *tls.Con
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    headerBytesMax,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: streamsMax},
+		ConnContext:       boundUnsent,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	failed := make(chan error, 1)
@@ -70,4 +78,20 @@ func (s *Server) fromNetwork(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	s.ServeHTTP(w, r)
+}
+
+// boundUnsent makes a connection keep to unsentMax. Where there is no socket below, or one that knows
+// no such bound, there is nothing to bound.
+func boundUnsent(ctx context.Context, conn net.Conn) context.Context {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	if socket, ok := conn.(syscall.Conn); ok {
+		if raw, err := socket.SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) {
+				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentMax)
+			})
+		}
+	}
+	return ctx
 }

@@ -167,6 +167,7 @@ func drainEvents(out *stream, f *frames, b *beginning, n *watchCounts) (idle boo
 			return false, err
 		}
 	}
+	clear(events) // the next write may take long, and what it is about may be forgotten meanwhile
 	n.events.Add(float64(len(events)))
 	return false, nil
 }
@@ -247,7 +248,12 @@ type stream struct {
 	timeless bool
 }
 
-var buffers = sync.Pool{New: func() any { return new(make([]byte, 0, chunkBytes)) }}
+// streamBytes is what a stream gathers before it sends. It is as much as a record of TLS has: more
+// would save nothing, and each watcher that has stopped reading holds one buffer.
+const streamBytes = 16 << 10
+
+// Most frames that come on top fit in the buffer, too.
+var buffers = sync.Pool{New: func() any { return new(make([]byte, 0, 2*streamBytes)) }}
 
 func (o *stream) acquire() {
 	if o.pooled == nil {
@@ -258,7 +264,7 @@ func (o *stream) acquire() {
 
 // release gives the buffer back, unless one large object made it too large to keep.
 func (o *stream) release() {
-	if o.pooled != nil && cap(o.buf) <= 2*chunkBytes {
+	if o.pooled != nil && cap(o.buf) <= 4*streamBytes {
 		*o.pooled = o.buf[:0]
 		buffers.Put(o.pooled)
 	}
@@ -267,7 +273,7 @@ func (o *stream) release() {
 
 // full sends what was gathered if it is enough for one write.
 func (o *stream) full() error {
-	if len(o.buf) < chunkBytes {
+	if len(o.buf) < streamBytes {
 		return nil
 	}
 	return o.write()

@@ -140,6 +140,28 @@ func TestHistoryIsBoundedBySize(t *testing.T) {
 	}
 }
 
+// What a call returns is bounded by size, too: whoever gets stuck with it keeps little alive.
+func TestWatchReturnsFewLargeEvents(t *testing.T) {
+	s := memory.New(memory.Options{})
+	defer s.Close()
+	w := watch(t, s, 0)
+	const objects, size = 20, 40 << 10
+	for i := range objects {
+		key := store.Key{Resource: "pods", Path: fmt.Sprintf("a/%d", i)}
+		op := store.Op{Key: key, Type: store.Put, Value: make([]byte, size), RevisionAt: -1}
+		if _, err := s.Commit(t.Context(), op); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for total := 0; total < objects; {
+		events, err := w.TryNext()
+		if n := len(events); err != nil || n == 0 || n*size > 128<<10 {
+			t.Fatalf("a call returned %d events of %d bytes after %d, %v", n, size, total, err)
+		}
+		total += len(events)
+	}
+}
+
 // TestStalledWatchKeepsNothingAlive looks for the memory of an event that a watch has not read,
 // after the event was compacted (B018).
 func TestStalledWatchKeepsNothingAlive(t *testing.T) {

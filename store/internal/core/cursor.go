@@ -25,6 +25,10 @@ type cursor struct {
 // make a write to a socket worth it, few enough to bound what a watcher that catches up holds.
 const eventsMax = 256
 
+// bytesMax is how large the objects of a call may be before it stops in the same way. Whoever is
+// stuck with what a call returned holds no more of a past that the store has forgotten.
+const bytesMax = 64 << 10
+
 // closed is what Ready returns when there is no need to wait.
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
@@ -72,18 +76,19 @@ func (c *cursor) TryNext() ([]*store.Event, error) {
 	}
 	clear(c.events)
 	c.events = c.events[:0]
-	reached := published
+	reached, size := published, 0
 	for ; next < end; next++ {
 		e := log.at(next)
 		if e.Entry.Revision > published {
 			break
 		}
-		if n := len(c.events); n >= eventsMax && e.Entry.Revision != c.events[n-1].Entry.Revision {
+		if n := len(c.events); (n >= eventsMax || size >= bytesMax) && e.Entry.Revision != c.events[n-1].Entry.Revision {
 			reached = c.events[n-1].Entry.Revision
 			break
 		}
 		if strings.HasPrefix(e.Entry.Key.Path, c.prefix) {
 			c.events = append(c.events, e)
+			size += len(e.Entry.Value)
 		}
 	}
 	c.next.Store(next)
