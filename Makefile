@@ -20,6 +20,7 @@ $(BIN): FORCE
 test: ## all tests with the race detector, linters included
 	$(GO) test -race -timeout 40m ./...
 	$(GO) test -run Allocations ./kinds/schema # counts that the race detector changes
+	cd conformance/flux && $(GO) test -timeout 30m ./...
 
 torture: ## kill a store that writes ten thousand times; let it run for a month
 	SETPOINT_TORTURE=10000 $(GO) test -run 'KilledProcess|MonthOfLeases' -parallel 4 -timeout 6h -v ./store/embedded/
