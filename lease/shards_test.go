@@ -243,6 +243,27 @@ func TestShardIsHandedOverWhenItsWorkHasEnded(t *testing.T) {
 	})
 }
 
+// The replica that should have had the shards goes away, and the old owner takes back what it still
+// works on: as a new term, after the old one (begin checks that, too).
+func TestShardThatComesBackWaitsForItsOwnWork(t *testing.T) {
+	inFleet(t, func(f *fleet) {
+		f.linger = 40 * time.Second
+		one := f.join("one")
+		f.pass(time.Minute)
+		two := f.join("two")
+		f.pass(5 * time.Second)
+		two.cancel()
+		<-two.result
+		f.pass(2 * time.Minute)
+		f.owners()
+		if len(f.began) == shards {
+			f.Error("no shard came back")
+		}
+		one.cancel()
+		<-one.result
+	})
+}
+
 // A replica is stopped, others take its shards, and it comes back.
 func TestPausedReplicasLateWritesAreRefused(t *testing.T) {
 	inFleet(t, func(f *fleet) {
