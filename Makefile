@@ -22,8 +22,9 @@ test: ## all tests with the race detector, linters included
 	$(GO) test -run Allocations ./kinds/schema # counts that the race detector changes
 	cd conformance/flux && $(GO) test -timeout 30m ./...
 
-torture: ## kill a store that writes ten thousand times; let it run for a month
+torture: ## kill a store that writes ten thousand times; let it run for a month; break a cluster
 	SETPOINT_TORTURE=10000 $(GO) test -run 'KilledProcess|MonthOfLeases' -parallel 4 -timeout 6h -v ./store/embedded/
+	SETPOINT_TORTURE=10000 $(GO) test -run ClusterThatFails -timeout 6h -v ./store/etcd/
 
 lint: ## only the rules of the source
 	$(GO) test ./internal/lint/

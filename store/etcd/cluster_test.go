@@ -1,207 +1,180 @@
 package etcd_test
 
 import (
+	"context"
 	"fmt"
-	"net"
-	"net/url"
+	"regexp"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"go.etcd.io/etcd/server/v3/embed"
-
-	"github.com/setpoint-dev/setpoint/store"
-	"github.com/setpoint-dev/setpoint/store/etcd"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 )
 
-// cluster is three members, which reach each other through proxies.
+const members = 3
+
+// cluster is three members, each a process, that reach each other through proxies; so do the users
+// of the cluster, each through proxies of its own. Parties are members, by number, and users after
+// them.
 type cluster struct {
 	testing.TB
-	confs   []*embed.Config
-	members []*embed.Etcd // nil while killed
-	proxies []*proxy      // in front of each member's address for the others
+	confs  [members]memberConf
+	peers  [members]*proxy
+	users  int
+	lines  [members + 2][members + 2]line // from one party to another
+	ids    map[string]int                 // of members
+	direct *clientv3.Client               // beside the proxies
+
+	mu      sync.Mutex
+	running [members]*process
 }
 
+var serverFrom = regexp.MustCompile(`X-Server-From: ([0-9a-f]+)`)
+
 func newCluster(t testing.TB) *cluster {
-	c := &cluster{TB: t, members: make([]*embed.Etcd, 3)}
+	c := &cluster{TB: t, ids: map[string]int{}}
 	var initial []string
-	for i := range c.members {
-		conf := embed.NewConfig()
-		conf.Name, conf.Dir = fmt.Sprint("m", i), t.TempDir()
-		conf.LogLevel, conf.UnsafeNoFsync = "fatal", true
-		conf.TickMs, conf.ElectionMs = 20, 200
-		peer, client := freeAddress(t), freeAddress(t)
-		conf.ListenPeerUrls, conf.ListenClientUrls = urls(peer), urls(client)
-		conf.AdvertiseClientUrls = conf.ListenClientUrls
-		c.proxies = append(c.proxies, newProxy(t, peer))
-		conf.AdvertisePeerUrls = urls(c.proxies[i].address())
-		initial = append(initial, conf.Name+"=http://"+c.proxies[i].address())
-		c.confs = append(c.confs, conf)
+	for i := range members {
+		c.peers[i] = startProxy(t, &proxy{
+			target:   func() string { return c.process(i).peers },
+			callerOf: c.memberOf,
+			lines:    func(caller int) (there, back *line) { return c.between(caller, i) },
+		})
+		initial = append(initial, fmt.Sprintf("m%d=http://%s", i, c.peers[i].address()))
 	}
-	for _, conf := range c.confs {
-		conf.InitialCluster = strings.Join(initial, ",")
+	t.Cleanup(c.heal)
+	for i := range members {
+		c.confs[i] = memberConf{
+			Name: fmt.Sprint("m", i), Dir: t.TempDir(), Initial: strings.Join(initial, ","),
+			Peers: c.peers[i].address(), Clients: "127.0.0.1:1", // clients do not ask for it
+		}
+		c.running[i] = &process{}
 	}
-	var starting sync.WaitGroup
-	for i := range c.members {
-		starting.Go(func() { c.start(i) })
+	for i := range members {
+		c.start(i)
 	}
-	starting.Wait()
 	t.Cleanup(func() {
-		for i := range c.members {
-			c.kill(i)
+		for i := range members {
+			c.process(i).kill()
 		}
 	})
+	c.identify()
 	return c
 }
 
-func urls(address string) []url.URL { return []url.URL{{Scheme: "http", Host: address}} }
-
-func freeAddress(t testing.TB) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
-func (c *cluster) start(i int) {
-	e, err := embed.StartEtcd(c.confs[i])
-	if err != nil {
-		c.Errorf("starting member %d: %v", i, err)
-		return
-	}
-	c.members[i] = e
-	<-e.Server.ReadyNotify()
-}
-
-func (c *cluster) kill(i int) {
-	if c.members[i] != nil {
-		c.members[i].Close()
-		c.members[i] = nil
-	}
-}
-
-// leader returns a member that leads, or -1.
-func (c *cluster) leader() int {
-	for i, m := range c.members {
-		if m != nil && m.Server.MemberID() == m.Server.Leader() {
-			return i
+// identify finds out how members call themselves. Until then nothing can be held back between them.
+func (c *cluster) identify() {
+	for i := range members {
+		client := c.client(c.process(i).clients)
+		answer, err := client.Status(c.Context(), client.Endpoints()[0])
+		if err != nil {
+			c.Fatal(err)
 		}
+		c.mu.Lock()
+		c.ids[fmt.Sprintf("%x", answer.Header.MemberId)] = i
+		c.mu.Unlock()
+	}
+	for i := range members {
+		c.peers[i].cut(func(int) bool { return true }) // those that have introduced themselves already
+	}
+}
+
+func (c *cluster) client(endpoints ...string) *clientv3.Client {
+	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.Cleanup(func() { client.Close() })
+	return client
+}
+
+func (c *cluster) memberOf(said []byte) int {
+	found := serverFrom.FindSubmatch(said)
+	if found == nil {
+		return -1
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if i, ok := c.ids[string(found[1])]; ok {
+		return i
 	}
 	return -1
 }
 
-func (c *cluster) endpoints(first int) (all []string) {
-	for i := range c.confs {
-		all = append(all, c.confs[(first+i)%len(c.confs)].ListenClientUrls[0].Host)
+// unknown is the line of those who have not said who they are.
+var unknown line
+
+func (c *cluster) between(from, to int) (there, back *line) {
+	if from < 0 {
+		return &unknown, &unknown
 	}
-	return all
+	return &c.lines[from][to], &c.lines[to][from]
 }
 
-// Two stores write while members are killed and cut off, the leader first. No acknowledged write is
-// lost, none goes back, and a watch tells the whole story.
-func TestMembersFail(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds of elections")
-	}
-	c := newCluster(t)
-	if t.Failed() {
-		return
-	}
-	prefix := space()
-	stores := []*etcd.Store{
-		open(t, etcd.Options{Endpoints: c.endpoints(0), Prefix: prefix, Timeout: time.Minute}),
-		open(t, etcd.Options{Endpoints: c.endpoints(1), Prefix: prefix, Timeout: time.Minute}),
-	}
-	w, err := stores[0].Watch("pods", "", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var acknowledged atomic.Int64
-	stop := make(chan struct{})
-	last := make([]int, 4)
-	var writers sync.WaitGroup
-	for n := range last {
-		s := stores[n%2]
-		path := fmt.Sprintf("a/%d", n)
-		writers.Go(func() {
-			before := store.Revision(0)
-			for i := 1; ; i++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				op := put(path, fmt.Sprint(i))
-				if op.Expect = before; before == 0 {
-					op.Expect = store.Any
-				}
-				r, err := s.Commit(t.Context(), op)
-				if err != nil {
-					t.Errorf("writer %d: %v", n, err)
-					return
-				}
-				before, last[n] = r.Revision, i
-				acknowledged.Add(1)
-			}
-		})
-	}
-	// Each step of the way only goes on when writes go through again.
-	progress := func(what string) {
-		for goal, end := acknowledged.Load()+20, time.Now().Add(time.Minute); acknowledged.Load() < goal; {
-			if time.Now().After(end) || t.Failed() {
-				t.Fatalf("no writes go through: %s", what)
-			}
-			<-time.After(5 * time.Millisecond)
-		}
-	}
-	progress("all members run")
-	for round := range 2 {
-		victim := (max(c.leader(), 0) + round) % 3 // the leader first
-		c.kill(victim)
-		progress(fmt.Sprintf("member %d is killed", victim))
-		c.start(victim)
-		progress(fmt.Sprintf("member %d is back", victim))
-	}
-	victim := (max(c.leader(), 0) + 1) % 3 // it believes that all is well
-	c.proxies[victim].hold()
-	c.proxies[victim].cut()
-	progress(fmt.Sprintf("member %d is mute", victim))
-	c.proxies[victim].pass()
-	close(stop)
-	writers.Wait()
+func (c *cluster) process(i int) *process {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.running[i]
+}
 
-	for n := range last {
-		for i, s := range stores {
-			if got, want := value(t, s, fmt.Sprintf("a/%d", n)), fmt.Sprintf("%d@", last[n]); !strings.HasPrefix(got, want) {
-				t.Errorf("store %d has %q of writer %d, which had %q acknowledged", i, got, n, want)
+func (c *cluster) start(i int) {
+	p := startMember(c, c.confs[i])
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running[i] = p
+}
+
+// user returns addresses of all members for one user more, each through a proxy, beginning with one.
+func (c *cluster) user(first int) (endpoints []string) {
+	user := members + c.users
+	c.users++
+	for n := range members {
+		i := (first + n) % members
+		p := startProxy(c, &proxy{
+			target:   func() string { return c.process(i).clients },
+			callerOf: func([]byte) int { return user },
+			lines:    func(int) (there, back *line) { return c.between(user, i) },
+		})
+		endpoints = append(endpoints, p.address())
+	}
+	c.Cleanup(c.heal)
+	return endpoints
+}
+
+func (c *cluster) heal() {
+	for from := range c.lines {
+		for to := range c.lines {
+			c.lines[from][to].pass()
+		}
+	}
+}
+
+// leader waits until a member says that it leads, and the others that it does.
+func (c *cluster) leader(ctx context.Context) int {
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for ; ctx.Err() == nil; <-again.C {
+		votes := map[uint64]int{}
+		for i := range members {
+			call, cancel := context.WithTimeout(ctx, time.Second)
+			client, err := clientv3.New(clientv3.Config{
+				Endpoints: []string{c.process(i).clients}, Logger: zap.NewNop(),
+			})
+			if err == nil {
+				if answer, err := client.Status(call, client.Endpoints()[0]); err == nil {
+					votes[answer.Leader]++
+				}
+				client.Close()
+			}
+			cancel()
+		}
+		for id, n := range votes {
+			if i, ok := c.ids[fmt.Sprintf("%x", id)]; ok && n > members/2 {
+				return i
 			}
 		}
 	}
-	told := map[string]int{}
-	for {
-		events, err := w.TryNext()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(events) == 0 {
-			break
-		}
-		for _, e := range events {
-			path := e.Entry.Key.Path
-			told[path]++
-			if want := fmt.Sprintf("%d@%d", told[path], e.Entry.Revision); string(e.Entry.Value) != want {
-				t.Fatalf("the watch says %s is %q, want %q", path, e.Entry.Value, want)
-			}
-		}
-	}
-	for n := range last {
-		if got := told[fmt.Sprintf("a/%d", n)]; got != last[n] {
-			t.Errorf("the watch had %d writes of writer %d, which made %d", got, n, last[n])
-		}
-	}
-	t.Logf("%d writes", acknowledged.Load())
+	return 0
 }

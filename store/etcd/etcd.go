@@ -37,6 +37,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/setpoint-dev/setpoint/store"
 	"github.com/setpoint-dev/setpoint/store/internal/core"
@@ -120,26 +121,32 @@ type place struct {
 
 var _ store.Store = (*Store)(nil)
 
-// Open connects to the cluster, and returns when the store's state has been read.
+// Open connects to the cluster, and returns when the store's state has been read. It waits for a
+// cluster that is not there yet, no longer than the Timeout.
 func Open(ctx context.Context, options Options) (*Store, error) {
 	options.fill()
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints: options.Endpoints, TLS: options.TLS,
-		Username: options.Username, Password: options.Password,
-		DialTimeout: options.Timeout, DialKeepAliveTime: pingEvery, DialKeepAliveTimeout: pingTimeout,
-		Logger: zap.NewNop(),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("store: etcd: %w", err)
-	}
 	s := &Store{
-		options: options, client: client, keys: newKeys(options.Prefix), process: newProcess(),
+		options: options, keys: newKeys(options.Prefix), process: newProcess(),
 		core:    core.New(core.Options{HistoryAge: options.HistoryAge, HistoryBytes: options.HistoryBytes}, 0),
 		commits: map[token]*commit{}, unwatch: func() {},
 	}
 	s.Reader = s.core.Reader()
 	s.heads, s.epochs = newBarrier(s.askHead), newBarrier(s.askEpoch)
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	var err error
+	s.client, err = clientv3.New(clientv3.Config{
+		Endpoints: options.Endpoints, TLS: options.TLS,
+		Username: options.Username, Password: options.Password,
+		DialTimeout: options.Timeout, DialKeepAliveTime: pingEvery, DialKeepAliveTimeout: pingTimeout,
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(s.overhear)},
+		Logger:      zap.NewNop(),
+	})
+	if err != nil {
+		if refused := refusal(err); refused != nil {
+			return nil, refused
+		}
+		return nil, fmt.Errorf("store: etcd: %w", err)
+	}
 	if err := s.start(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"log/slog"
 	"strconv"
+	"sync/atomic"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/setpoint-dev/setpoint/store"
 	"github.com/setpoint-dev/setpoint/store/internal/core"
@@ -27,6 +30,22 @@ func (s *Store) follow() {
 	}
 }
 
+// once is one stream of watching. When it breaks, etcd's client would open another by itself, and
+// nobody would look whether etcd is still what it was.
+type once struct {
+	pb.WatchClient
+	used atomic.Bool
+}
+
+var errBroken = errors.New("the connection has ended")
+
+func (o *once) Watch(ctx context.Context, opts ...grpc.CallOption) (pb.Watch_WatchClient, error) {
+	if o.used.Swap(true) {
+		return nil, errBroken
+	}
+	return o.WatchClient.Watch(ctx, opts...)
+}
+
 // watch publishes what etcd says until it says no more.
 func (s *Store) watch() error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(s.ctx))
@@ -35,10 +54,13 @@ func (s *Store) watch() error {
 	s.unwatch = cancel
 	next, head := s.reached+1, s.head
 	s.mu.Unlock()
-	if err := s.verify(ctx, head); err != nil {
+	stream := &once{WatchClient: pb.NewWatchClient(s.client.ActiveConnection())}
+	watcher := clientv3.NewWatchFromWatchClient(stream, s.client)
+	defer watcher.Close()
+	answers := watcher.Watch(ctx, s.keys.prefix, clientv3.WithPrefix(), clientv3.WithRev(next), clientv3.WithFragment())
+	if err := s.verify(ctx, head); err != nil { // the stream is open: nothing can change behind it
 		return err
 	}
-	answers := s.client.Watch(ctx, s.keys.prefix, clientv3.WithPrefix(), clientv3.WithRev(next), clientv3.WithFragment())
 	for answer := range answers {
 		if answer.CompactRevision != 0 {
 			return s.reload(ctx, answer.CompactRevision)
@@ -50,11 +72,10 @@ func (s *Store) watch() error {
 			return err
 		}
 	}
-	return errors.New("the watch has ended")
+	return errBroken
 }
 
-// verify fails the store if etcd does not have the commit that was followed last. It is asked for
-// before etcd is followed anew: a cluster does not lose commits while it runs.
+// verify fails the store if etcd does not have the commit that was followed last.
 func (s *Store) verify(ctx context.Context, head place) error {
 	if head.token == (token{}) {
 		return nil

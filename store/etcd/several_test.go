@@ -3,6 +3,9 @@ package etcd_test
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -156,6 +159,49 @@ func TestCommitWhoseAnswerIsLost(t *testing.T) {
 	if again := commit(t, b, put("a/x", "2")); again.Changed {
 		t.Errorf("it was done twice, up to %d", again.Revision)
 	}
+}
+
+// A request arrives at etcd long after everybody has given it up. What it was to do has been done by
+// another one, and undone: it is not done again.
+func TestTransactionThatArrivesLate(t *testing.T) {
+	address, prefix := member(t), space()
+	p := newProxy(t, address)
+	a := open(t, etcd.Options{Endpoints: []string{p.address()}, Prefix: prefix})
+	b := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix})
+	lease := store.Op{Key: pod("a/lease")}
+	lease.Expect = commit(t, a, put("a/lease", "1")).Revision
+	arrive := p.strand()
+	made := commit(t, a, put("a/x", "1"), lease)
+	gone := commit(t, b, store.Op{Key: pod("a/x"), Type: store.Delete, Expect: made.Revision, RevisionAt: -1})
+	before := transactions(t, address)
+	arrive()
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	for transactions(t, address) == before {
+		select {
+		case <-again.C:
+		case <-t.Context().Done():
+			t.Fatal("it never arrived")
+		}
+	}
+	if got := value(t, b, "a/x"); got != "" || b.Revision() != gone.Revision {
+		t.Errorf("a/x is %q at %d again, and was deleted at %d", got, b.Revision(), gone.Revision)
+	}
+}
+
+// transactions says how many transactions a member has answered.
+func transactions(t *testing.T, address string) string {
+	t.Helper()
+	answer, err := http.Get("http://" + address + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(regexp.MustCompile(`(?m)^grpc_server_handled_total.*"Txn".*$`).FindAllString(string(text), -1), " ")
 }
 
 func TestStoreThatWasAwayTooLong(t *testing.T) {

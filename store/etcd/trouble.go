@@ -9,6 +9,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 
 	"github.com/setpoint-dev/setpoint/store"
 )
@@ -63,6 +65,7 @@ func (s *Store) persist(ctx context.Context, try func(context.Context) error) er
 
 // refusal returns what somebody is told whose request etcd will never do as it is, or nil.
 func refusal(err error) error {
+	err = rpctypes.Error(err)
 	switch {
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return fmt.Errorf("%w: etcd has reached its quota", store.ErrNoSpace)
@@ -125,11 +128,23 @@ func (s *Store) explain(ctx context.Context, err error) error {
 func (s *Store) hosts() string { return strings.Join(s.options.Endpoints, ", ") }
 
 // note keeps what went wrong with the cluster last, nil if it is well again, unless what went wrong
-// is that nobody waits any more.
+// is that nobody waits any more, or waited for long.
 func (s *Store) note(ctx context.Context, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if ctx.Err() == nil {
+	late := errors.Is(err, context.DeadlineExceeded) && s.trouble != nil
+	if ctx.Err() == nil && !late {
 		s.trouble = err
 	}
+}
+
+// overhear notes why members cannot be reached, before etcd's client makes a mere timeout of it.
+func (s *Store) overhear(
+	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, next grpc.UnaryInvoker, opts ...grpc.CallOption,
+) error {
+	err := next(ctx, method, req, reply, conn, opts...)
+	if why := status.Convert(err).Message(); strings.Contains(why, "connection error") {
+		s.note(context.Background(), errors.New(why))
+	}
+	return err
 }

@@ -40,9 +40,14 @@ type Options struct {
 	Watchers int
 	// Patience is how long a watcher may wait for an event that must come: ten seconds unless set.
 	Patience time.Duration
-	// Faults says that commits may fail for reasons of the engine's own: then it is not known
-	// whether they happened.
+	// Faults says that calls may fail for reasons of the engine's own: then it is not known whether
+	// commits happened.
 	Faults bool
+	// Pace, if not nil, is called before each step of a client, and may hold it up.
+	Pace func(context.Context)
+	// Calm, if not nil, is called when the clients have ended, and ends the faults: what is committed
+	// after it must go through.
+	Calm func(context.Context) error
 }
 
 // A Violation is a promise that was broken.
@@ -87,9 +92,9 @@ type run struct {
 	store store.Store
 	opts  Options
 
-	clock     atomic.Int64 // orders calls and returns
-	compacted atomic.Int64 // the largest revision that anybody has asked to compact to
-	witnessed atomic.Int64 // compaction stays below what the witnesses have seen
+	clock     atomic.Int64                 // orders calls and returns
+	compacted atomic.Int64                 // the largest revision that anybody has asked to compact to
+	witnessed [len(resources)]atomic.Int64 // compaction stays below what the witnesses have seen, each of a resource
 
 	finished chan struct{} // closed when last is set
 	last     store.Revision
@@ -115,7 +120,11 @@ func (r *run) traffic(ctx context.Context) (*record, error) {
 	}
 	writing.Wait()
 	end := r.newClient(r.opts.Clients)
-	err := r.finish(ctx, &end)
+	var err error
+	if r.opts.Calm != nil {
+		err = r.opts.Calm(ctx)
+	}
+	err = first(err, r.finish(ctx, &end))
 	watching.Wait()
 	rec := &record{operations: end.done}
 	for i := range clients {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/setpoint-dev/setpoint/store"
 )
@@ -20,8 +21,10 @@ type operation struct {
 	result store.Result // of a commit
 	seen   world        // of a read
 	err    error
-	// lost says that nobody knows whether the commit has happened.
-	lost bool
+	// lost says that nobody knows whether the commit has happened; its fresh values, which nobody
+	// else ever wrote, may tell.
+	lost  bool
+	fresh []string
 	// compacting is how far anybody had asked to compact when the answer came.
 	compacting store.Revision
 }
@@ -32,6 +35,7 @@ type client struct {
 	id    int
 	rand  *rand.Rand
 	count int   // of values written
+	told  int   // of those, how many earlier commits had
 	known world // the newest state it has seen
 	done  []operation
 	err   error
@@ -45,6 +49,9 @@ func (c *client) work(ctx context.Context) {
 	for range c.run.opts.Steps {
 		if c.err != nil || ctx.Err() != nil {
 			return
+		}
+		if c.run.opts.Pace != nil {
+			c.run.opts.Pace(ctx)
 		}
 		switch n := c.rand.IntN(20); {
 		case n < 5:
@@ -74,7 +81,8 @@ func (c *client) someOps() []store.Op {
 		case 2:
 			op.Type = 0
 		case 3: // changes nothing, if the client is up to date
-			if was := c.known.cells[key]; was != (cell{}) {
+			was := c.known.cells[key]
+			if was != (cell{}) && (!c.run.opts.Faults || slices.ContainsFunc(ops, isPut)) {
 				op.Value, op.RevisionAt = encode(was.value)
 			}
 		}
@@ -83,14 +91,23 @@ func (c *client) someOps() []store.Op {
 	return ops
 }
 
+// isPut says whether an op shows, whatever it finds, that its commit has happened: it is the first
+// of its commit.
+func isPut(op store.Op) bool { return op.Type == store.Put }
+
 func (c *client) put(key int, expect store.Revision) store.Op {
 	c.count++
-	value, at := encode(fmt.Sprintf("%d-%d", c.id, c.count))
+	value, at := encode(c.value(c.count))
 	return store.Op{Key: keys[key], Type: store.Put, Expect: expect, Value: value, RevisionAt: at}
 }
 
+func (c *client) value(n int) string { return fmt.Sprintf("%d-%d", c.id, n) }
+
 func (c *client) commit(ctx context.Context, ops []store.Op) {
 	o := operation{client: c.id, call: c.run.clock.Add(1), ops: ops}
+	for ; c.told < c.count; c.told++ {
+		o.fresh = append(o.fresh, c.value(c.told+1))
+	}
 	o.result, o.err = c.run.store.Commit(ctx, ops...)
 	o.end = c.run.clock.Add(1)
 	var conflict *store.ConflictError
@@ -117,7 +134,7 @@ func (c *client) read(ctx context.Context, at store.Revision) {
 		if o.seen, c.err = observe(s); at == 0 && c.err == nil {
 			c.known = o.seen
 		}
-	case at == 0 && c.run.opts.Faults:
+	case c.run.opts.Faults && !errors.Is(o.err, store.ErrCompacted) && !errors.Is(o.err, store.ErrFuture):
 		return // it says nothing
 	case at == 0:
 		c.err = fmt.Errorf("a read: %w", o.err)
@@ -127,7 +144,10 @@ func (c *client) read(ctx context.Context, at store.Revision) {
 
 // compact forgets what the witnesses have seen, up to a random place.
 func (c *client) compact(ctx context.Context) {
-	most := min(c.run.witnessed.Load(), int64(c.run.store.Revision()))
+	most := int64(c.run.store.Revision())
+	for i := range c.run.witnessed {
+		most = min(most, c.run.witnessed[i].Load())
+	}
 	if most < 1 {
 		return
 	}

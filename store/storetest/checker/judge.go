@@ -32,22 +32,24 @@ func judge(rec *record) error {
 // resolve finds out which of the commits without an answer have happened: somebody saw what they
 // wrote. The witnesses see everything.
 func resolve(rec *record) {
-	seen := map[string]store.Revision{}
+	seen := map[string]store.Revision{} // where each value was written first
 	for i := range rec.watches {
 		for _, call := range rec.watches[i].calls {
 			for _, ev := range call.events {
-				seen[ev.now.value] = ev.now.revision
+				if at := seen[ev.now.value]; at == 0 || ev.now.revision < at {
+					seen[ev.now.value] = ev.now.revision
+				}
 			}
 		}
 	}
 	kept := rec.operations[:0]
 	for _, o := range rec.operations {
 		if o.lost {
-			happened := slices.IndexFunc(o.ops, func(op store.Op) bool { return seen[valueOf(&op)] > 0 })
+			happened := slices.IndexFunc(o.fresh, func(value string) bool { return seen[value] > 0 })
 			if happened < 0 {
 				continue
 			}
-			o.result = store.Result{Revision: seen[valueOf(&o.ops[happened])], Changed: true}
+			o.result = store.Result{Revision: seen[o.fresh[happened]], Changed: true}
 		}
 		kept = append(kept, o)
 	}

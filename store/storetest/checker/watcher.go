@@ -66,6 +66,9 @@ func (w *watcher) work(ctx context.Context) {
 		if record.complete || w.err != nil {
 			return
 		}
+		if record.calls == nil && record.err == nil {
+			continue // a fault kept it from being opened
+		}
 		record.after = next
 		if record.err != nil {
 			// What a client does that is told that it has missed something: read, and watch from there.
@@ -77,6 +80,9 @@ func (w *watcher) work(ctx context.Context) {
 // follow reads a watch until it ends, or is dropped to be resumed at the revision it returns.
 func (w *watcher) follow(ctx context.Context, record *watchRecord) (resume store.Revision) {
 	watch, err := w.run.store.Watch(record.resource, record.prefix, record.after)
+	if err != nil && w.run.opts.Faults && !errors.Is(err, store.ErrCompacted) && !errors.Is(err, store.ErrFuture) {
+		return record.after
+	}
 	if err != nil {
 		w.end(record, err)
 		return 0
@@ -98,8 +104,8 @@ func (w *watcher) follow(ctx context.Context, record *watchRecord) (resume store
 			call.events = append(call.events, o)
 		}
 		record.calls = append(record.calls, call)
-		if w.witness && w.id == 0 {
-			w.run.witnessed.Store(int64(call.told))
+		if w.witness {
+			w.run.witnessed[w.id].Store(int64(call.told))
 		}
 		if n := len(events); n > 0 {
 			newest = events[n-1].Entry.Revision

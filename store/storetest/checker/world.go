@@ -30,7 +30,7 @@ const (
 	keysOfA  = 4
 )
 
-var resources = []string{"pods", "nodes"}
+var resources = [...]string{"pods", "nodes"}
 
 func keyIndex(k store.Key) int { return slices.Index(keys[:], k) }
 

@@ -1,0 +1,227 @@
+package etcd_test
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/setpoint-dev/setpoint/store"
+	"github.com/setpoint-dev/setpoint/store/etcd"
+)
+
+// soon is the Timeout of stores that are to fail.
+const soon = time.Second
+
+// lonely is a cluster of one member in a process of its own, at an address that stays.
+type lonely struct {
+	testing.TB
+	conf    memberConf
+	address string
+	running atomic.Pointer[process]
+}
+
+func newLonely(t testing.TB, quotaBytes int64) *lonely {
+	l := &lonely{TB: t}
+	p := startProxy(t, &proxy{
+		target:   func() string { return l.running.Load().clients },
+		callerOf: func([]byte) int { return 0 },
+		lines:    func(int) (there, back *line) { return &unknown, &unknown },
+	})
+	l.address = p.address()
+	l.conf = memberConf{
+		Name: "m", Dir: t.TempDir(), Initial: "m=http://127.0.0.1:1",
+		Peers: "127.0.0.1:1", Clients: "127.0.0.1:1", QuotaBytes: quotaBytes,
+	}
+	l.start()
+	t.Cleanup(l.stop)
+	return l
+}
+
+func (l *lonely) start() { l.running.Store(startMember(l, l.conf)) }
+func (l *lonely) stop()  { l.running.Load().kill() }
+
+// replace puts a copy of a folder in the place of another.
+func replace(t *testing.T, dir, by string) {
+	t.Helper()
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(dir, os.DirFS(by)); err != nil {
+		t.Fatal(err)
+	}
+	if err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			err = os.Chmod(path, 0o700) // as etcd wants it
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A cluster that has been put back to what it was is refused: while it is behind, and when it has
+// caught up with other commits.
+func TestClusterThatWasRolledBack(t *testing.T) {
+	l, prefix := newLonely(t, 0), space()
+	s := open(t, etcd.Options{Endpoints: []string{l.address}, Prefix: prefix, Timeout: 5 * soon})
+	commit(t, s, put("a/x", "1"))
+	l.stop()
+	backup := filepath.Join(t.TempDir(), "backup")
+	replace(t, backup, l.conf.Dir)
+	l.start()
+	lost := commit(t, s, put("a/x", "2"))
+	w, err := s.Watch("pods", "", lost.Revision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.stop()
+	replace(t, l.conf.Dir, backup)
+	l.start()
+
+	if _, err := s.Commit(t.Context(), put("a/new", "1")); !errors.Is(err, etcd.ErrRolledBack) {
+		t.Errorf("a commit on a cluster that is behind: %v", err)
+	}
+	if _, err := s.Snapshot(t.Context()); !errors.Is(err, etcd.ErrRolledBack) {
+		t.Errorf("a read of a cluster that is behind: %v", err)
+	}
+	other := open(t, etcd.Options{Endpoints: []string{l.address}, Prefix: prefix})
+	if x, added := value(t, other, "a/x"), value(t, other, "a/new"); x != "1@1" || added != "" {
+		t.Errorf("a store that starts now reads %q and %q", x, added)
+	}
+	for i := range 5 {
+		commit(t, other, put("a/x", fmt.Sprint("else", i)))
+	}
+	if other.Revision() <= lost.Revision {
+		t.Fatalf("the cluster is at %d, not further than it was", other.Revision())
+	}
+	// By now what is there must have been looked at: it is refused for good.
+	if _, err := w.Next(t.Context()); !errors.Is(err, store.ErrClosed) {
+		t.Errorf("a watch of a cluster that has other commits: %v", err)
+	}
+	if _, err := s.Snapshot(t.Context()); !errors.Is(err, etcd.ErrRolledBack) {
+		t.Errorf("a read of a cluster that has other commits: %v", err)
+	}
+	if _, err := s.Commit(t.Context(), put("a/new", "1")); !errors.Is(err, etcd.ErrRolledBack) {
+		t.Errorf("a commit on a cluster that has other commits: %v", err)
+	}
+}
+
+func TestEtcdThatIsFull(t *testing.T) {
+	l, prefix := newLonely(t, 4<<20), space()
+	s := open(t, etcd.Options{Endpoints: []string{l.address}, Prefix: prefix})
+	other := open(t, etcd.Options{Endpoints: []string{l.address}, Prefix: prefix})
+	padding, last := strings.Repeat("x", 200<<10), store.Revision(0)
+	for n := 0; ; n++ {
+		r, err := s.Commit(t.Context(), put("a/x", fmt.Sprint(n, padding)))
+		if errors.Is(err, store.ErrNoSpace) {
+			break
+		}
+		if err != nil || n > 100 {
+			t.Fatalf("commit %d: %v", n, err)
+		}
+		last = r.Revision
+	}
+	snap, err := other.Snapshot(t.Context())
+	if err != nil || snap.Revision() != last {
+		t.Errorf("a read of full etcd: %v, want revision %d", err, last)
+	}
+	for _, op := range []store.Op{put("a/y", "1"), {Key: pod("a/x"), Type: store.Delete, Expect: store.Any, RevisionAt: -1}} {
+		if _, err := s.Commit(t.Context(), op); !errors.Is(err, store.ErrNoSpace) {
+			t.Errorf("a commit to full etcd: %v, want %v", err, store.ErrNoSpace)
+		}
+	}
+	compactAll(t, l.address, prefix)
+	c := raw(t, l.address)
+	if _, err := c.Defragment(t.Context(), l.address); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.AlarmDisarm(t.Context(), &clientv3.AlarmMember{}); err != nil {
+		t.Fatal(err)
+	}
+	if r := commit(t, s, put("a/y", "1")); r.Revision <= last {
+		t.Errorf("revision %d after %d", r.Revision, last)
+	}
+}
+
+func TestEtcdThatCannotBeUsed(t *testing.T) {
+	secure := secureMember(t)
+	plain := member(t)
+	auth := raw(t, plain)
+	for _, do := range []func() error{
+		func() error { _, err := auth.RoleAdd(t.Context(), "root"); return err },
+		func() error { _, err := auth.UserAdd(t.Context(), "root", "pass"); return err },
+		func() error { _, err := auth.UserGrantRole(t.Context(), "root", "root"); return err },
+		func() error { _, err := auth.AuthEnable(t.Context()); return err },
+	} {
+		if err := do(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nobody := freeAddress(t)
+	for at, want := range map[string]string{
+		"etcd://" + nobody:                                     nobody,
+		"etcd://" + plain:                                      "does not let the server in",
+		"etcd://root:wrong@" + plain:                           "does not let the server in",
+		"etcd://root:pass@" + plain:                            "",
+		"etcd://" + secure.address:                             secure.address,
+		"etcds://" + secure.address:                            "certificate",
+		"etcds://" + secure.address + "?cacert=" + secure.file: "",
+	} {
+		options, err := etcd.Parse(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		options.Timeout = 10 * soon
+		if want != "" && want != "does not let the server in" {
+			options.Timeout = soon
+		}
+		s, err := etcd.Open(t.Context(), options)
+		if err == nil {
+			err = s.Close()
+			if want != "" {
+				t.Errorf("%s: opened, want an error", at)
+			}
+		}
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", at, err, want)
+		}
+		t.Log(err)
+	}
+}
+
+type secureEtcd struct{ address, file string }
+
+// secureMember starts an etcd that speaks TLS alone, with a certificate of its own.
+func secureMember(t *testing.T) secureEtcd {
+	conf := embed.NewConfig()
+	conf.Dir, conf.LogLevel, conf.UnsafeNoFsync = t.TempDir(), "fatal", true
+	conf.ClientAutoTLS, conf.SelfSignedCertValidity = true, 1
+	conf.ListenPeerUrls = urls("127.0.0.1:0")
+	conf.ListenClientUrls = []url.URL{{Scheme: "https", Host: "127.0.0.1:0"}}
+	conf.AdvertiseClientUrls = conf.ListenClientUrls
+	e, err := embed.StartEtcd(conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	<-e.Server.ReadyNotify()
+	return secureEtcd{e.Clients[0].Addr().String(), filepath.Join(conf.Dir, "fixtures", "client", "cert.pem")}
+}
+
+func freeAddress(t testing.TB) string {
+	l, err := listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
