@@ -1,12 +1,23 @@
 package setpoint_test
 
 import (
+	"context"
+	"fmt"
+	"net/netip"
 	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"go.etcd.io/etcd/server/v3/embed"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/setpoint-dev/setpoint"
 )
@@ -83,4 +94,139 @@ func awaitPods(t *testing.T, c kubernetes.Interface, want int) {
 			n--
 		}
 	}
+}
+
+// planes starts control planes on one etcd, without controllers, and returns their clients.
+func planes(t *testing.T, at string, count int) (all []kubernetes.Interface) {
+	for range count {
+		cp, err := setpoint.New(setpoint.Options{
+			Store: at, Controllers: []string{"none"}, ServiceCIDR: netip.MustParsePrefix("10.0.0.0/21"),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { cp.Stop() })
+		if err := cp.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, kubernetes.NewForConfigOrDie(cp.RESTConfig()))
+	}
+	return all
+}
+
+// Clients of two control planes on one etcd count on one object, make objects of the same names, and
+// make services, all at once. No count is lost, nothing is made twice, no address is given out twice,
+// and both tell the same story of it.
+func TestControlPlanesOnOneStoreAreOne(t *testing.T) {
+	const clients, counts, names = 8, 15, 20
+	both := planes(t, etcdURL(t), 2)
+	start, err := both[0].CoreV1().ConfigMaps("default").Create(t.Context(),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "count"}, Data: map[string]string{"n": "0"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var made atomic.Int64
+	var group errgroup.Group
+	for i := range clients {
+		c := both[i%2].CoreV1()
+		group.Go(func() error {
+			for done := 0; done < counts; {
+				err := count(t.Context(), c.ConfigMaps("default"))
+				if err == nil {
+					done++
+				} else if !apierrors.IsConflict(err) {
+					return err
+				}
+			}
+			for n := range names {
+				cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("name-", n)}}
+				_, err := c.ConfigMaps("default").Create(t.Context(), cm, metav1.CreateOptions{})
+				if err == nil {
+					made.Add(1)
+				} else if !apierrors.IsAlreadyExists(err) {
+					return err
+				}
+				s := &corev1.Service{
+					ObjectMeta: metav1.ObjectMeta{GenerateName: "s-"},
+					Spec:       corev1.ServiceSpec{Type: "NodePort", Ports: []corev1.ServicePort{{Port: 80}}},
+				}
+				if _, err := c.Services("default").Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if made.Load() != names {
+		t.Errorf("%d objects were made of %d names", made.Load(), names)
+	}
+	last, err := both[0].CoreV1().ConfigMaps("default").Get(t.Context(), "count", metav1.GetOptions{})
+	if want := fmt.Sprint(clients * counts); err != nil || last.Data["n"] != want {
+		t.Errorf("counted to %s, %v, want %s", last.Data["n"], err, want)
+	}
+	distinct(t, both[1], clients*names)
+	stories := make([]string, len(both))
+	for i, c := range both {
+		stories[i] = story(t, c, start.ResourceVersion, clients*counts+names)
+	}
+	if diff := cmp.Diff(stories[0], stories[1]); diff != "" {
+		t.Errorf("the control planes tell it differently:\n%s", diff)
+	}
+}
+
+// count adds one to what an object says.
+func count(ctx context.Context, c corev1client.ConfigMapInterface) error {
+	cm, err := c.Get(ctx, "count", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	n, err := strconv.Atoi(cm.Data["n"])
+	if err != nil {
+		return err
+	}
+	cm.Data["n"] = strconv.Itoa(n + 1)
+	_, err = c.Update(ctx, cm, metav1.UpdateOptions{})
+	return err
+}
+
+// distinct fails the test if two services have an address or a port in common.
+func distinct(t *testing.T, c kubernetes.Interface, want int) {
+	t.Helper()
+	list, err := c.CoreV1().Services("").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := map[string]int{}
+	for _, s := range list.Items {
+		held[s.Spec.ClusterIP]++
+		if port := s.Spec.Ports[0].NodePort; port != 0 {
+			held[fmt.Sprint(port)]++
+		}
+	}
+	if len(held) != 2*want+1 {
+		t.Errorf("%d services have %d addresses and ports, want %d", len(list.Items), len(held), 2*want+1)
+	}
+}
+
+// story is what a watch tells of so many changes.
+func story(t *testing.T, c kubernetes.Interface, after string, changes int) string {
+	t.Helper()
+	w, err := c.CoreV1().ConfigMaps("default").Watch(t.Context(), metav1.ListOptions{ResourceVersion: after})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	var told strings.Builder
+	for range changes {
+		e := <-w.ResultChan()
+		cm, ok := e.Object.(*corev1.ConfigMap)
+		if !ok {
+			t.Fatalf("the watch says %v", e)
+		}
+		fmt.Fprintln(&told, e.Type, cm.Name, cm.ResourceVersion, cm.Data["n"])
+	}
+	return told.String()
 }

@@ -35,6 +35,9 @@ var serverFrom = regexp.MustCompile(`X-Server-From: ([0-9a-f]+)`)
 
 func newCluster(t testing.TB) *cluster {
 	c := &cluster{TB: t, ids: map[string]int{}}
+	for i := range members {
+		c.running[i] = &process{}
+	}
 	var initial []string
 	for i := range members {
 		c.peers[i] = startProxy(t, &proxy{
@@ -50,7 +53,6 @@ func newCluster(t testing.TB) *cluster {
 			Name: fmt.Sprint("m", i), Dir: t.TempDir(), Initial: strings.Join(initial, ","),
 			Peers: c.peers[i].address(), Clients: "127.0.0.1:1", // clients do not ask for it
 		}
-		c.running[i] = &process{}
 	}
 	for i := range members {
 		c.start(i)

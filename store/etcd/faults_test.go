@@ -149,7 +149,7 @@ func (h *havoc) begin(ctx context.Context) {
 	ctx, h.stop = context.WithCancel(ctx)
 	h.stopped = ctx
 	h.running.Go(func() {
-		for n := 0; ctx.Err() == nil; n++ {
+		for n := h.rand.IntN(len(faults)); ctx.Err() == nil; n++ {
 			f := faults[n%len(faults)]
 			undo := f.do(h.cluster, h.leader(ctx), h.rand)
 			h.let(h.clients + h.rand.IntN(h.clients))
@@ -190,7 +190,7 @@ func TestCheckerOnAClusterThatFails(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds of elections")
 	}
-	rounds, steps := 1, 18
+	rounds, steps := 1, 14
 	if text := os.Getenv("SETPOINT_TORTURE"); text != "" {
 		var err error
 		if rounds, err = strconv.Atoi(text); err != nil || rounds < 1 {
