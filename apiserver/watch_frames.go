@@ -3,6 +3,7 @@ package apiserver
 import (
 	"strconv"
 	"sync/atomic"
+	"weak"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -85,8 +86,7 @@ func (f *frames) event(dst []byte, ev *store.Event) ([]byte, error) {
 	}
 	kind := naturalType(was, is)
 	if kind == natural && f.table == nil && isOwnForm(f.r.kind, shownAs(ev, kind)) {
-		frame, err := f.shared(ev, kind)
-		return append(dst, frame...), err
+		return f.shared(dst, ev, kind)
 	}
 	return f.frame(dst, kind, shown(ev, kind))
 }
@@ -119,11 +119,12 @@ func shown(ev *store.Event, kind string) []byte {
 }
 
 // sharedFrames are the frames of an event as most watches want them: in each encoding, as it is and
-// as PartialObjectMetadata. They live in Event.Memo.
-type sharedFrames [asYAML][2]atomic.Pointer[[]byte]
+// as PartialObjectMetadata. They live in Event.Memo, and there until the garbage collector comes: all
+// who follow send an event within moments, and the history is no larger for what they were sent.
+type sharedFrames [asYAML][2]atomic.Pointer[weak.Pointer[[]byte]]
 
-// slot is where the frame of the watch's form is kept, nil for those that few ask for.
-func (all *sharedFrames) slot(media mediaType) *atomic.Pointer[[]byte] {
+// slot is where the frame of a form is kept, nil for forms that few ask for.
+func (all *sharedFrames) slot(media mediaType) *atomic.Pointer[weak.Pointer[[]byte]] {
 	switch {
 	case media.as == "":
 		return &all[media.encoding][0]
@@ -133,8 +134,12 @@ func (all *sharedFrames) slot(media mediaType) *atomic.Pointer[[]byte] {
 	return nil
 }
 
-// shared returns the frame that all watches of the form have in common.
-func (f *frames) shared(ev *store.Event, kind string) ([]byte, error) {
+// shared appends the frame that all watches of the form have in common. What is stored is not shared:
+// to make a frame of it is to copy it, which each watch has to do with a frame that is made.
+func (f *frames) shared(dst []byte, ev *store.Event, kind string) ([]byte, error) {
+	if f.media.as == "" && f.media.encoding == asJSON && kind != deleted {
+		return f.envelope(dst, kind, ev.Entry.Value)
+	}
 	all, ok := ev.Memo.Load().(*sharedFrames)
 	if !ok {
 		all = &sharedFrames{}
@@ -142,17 +147,21 @@ func (f *frames) shared(ev *store.Event, kind string) ([]byte, error) {
 	}
 	slot := all.slot(f.media)
 	if slot == nil {
-		return f.envelope(nil, kind, shown(ev, kind))
+		return f.envelope(dst, kind, shown(ev, kind))
 	}
-	if made := slot.Load(); made != nil {
-		return *made, nil
+	if kept := slot.Load(); kept != nil {
+		if made := kept.Value(); made != nil {
+			return append(dst, *made...), nil
+		}
 	}
 	value := shown(ev, kind)
 	frame, err := f.envelope(make([]byte, 0, len(value)+40), kind, value)
-	if err == nil {
-		slot.Store(&frame)
+	if err != nil {
+		return dst, err
 	}
-	return frame, err
+	kept := weak.Make(&frame)
+	slot.Store(&kept)
+	return append(dst, frame...), nil
 }
 
 // frame appends an event of an object, given as its stored bytes.

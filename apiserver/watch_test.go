@@ -431,3 +431,27 @@ func TestCancelledRequest(t *testing.T) {
 		synctest.Wait() // no goroutine is left behind, or the bubble would say so
 	})
 }
+
+// What watches are sent does not make the history larger: most of it is never sent again.
+func TestSentEventsAreNotKept(t *testing.T) {
+	s := newSite(t)
+	from := s.configMap("a", "").revision()
+	after, err := strconv.ParseInt(from, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := s.store.Watch("configmaps", "default/", store.Revision(after))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := s.watch(cm + "?watch=1&resourceVersion=" + from)
+	s.configMap("b", "")
+	<-w.frames
+	events, err := log.Next(t.Context())
+	if err != nil || len(events) != 1 {
+		t.Fatalf("%d events, %v", len(events), err)
+	}
+	if kept := events[0].Memo.Load(); kept != nil {
+		t.Errorf("the event holds %T after it was sent", kept)
+	}
+}
