@@ -10,7 +10,7 @@ import (
 	"github.com/setpoint-dev/setpoint/store/embedded"
 )
 
-// BenchmarkCommit commits values of 1 KB on disk; bench/store measures the bare libraries.
+// BenchmarkCommit commits values of 1 KB on disk; bench/engines measures the bare libraries.
 func BenchmarkCommit(b *testing.B) {
 	for _, writers := range []int{1, 16, 256} {
 		b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) {

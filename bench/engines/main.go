@@ -1,9 +1,9 @@
-// Command store compares the storage libraries that could make the store durable, on the store's
+// Command engines compares the storage libraries that could make the store durable, on the store's
 // own work: 1 KB values committed by 1, 16 and 256 writers, every commit synced before it is
 // acknowledged, many writers sharing one sync; and a restart with 100,000 objects. It prints the
 // table of docs/store-engines.md.
 //
-//	go run ./store -dir /some/disk
+//	go run ./engines -dir /some/disk
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/setpoint-dev/setpoint/bench/store/internal/engine"
+	"github.com/setpoint-dev/setpoint/bench/engines/internal/engine"
 )
 
 var (
@@ -49,7 +49,7 @@ type row struct {
 func main() {
 	flag.Parse()
 	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "store:", err)
+		fmt.Fprintln(os.Stderr, "engines:", err)
 		os.Exit(1)
 	}
 }
@@ -303,7 +303,7 @@ func load(l engine.Library) error {
 // weigh builds a program with and without the package: what it adds in bytes to a program that has
 // what the server links anyway, and how many modules it comes from.
 func weigh(l engine.Library) (size int64, modules int, err error) {
-	tmp, err := os.MkdirTemp("store", "weigh")
+	tmp, err := os.MkdirTemp("engines", "weigh")
 	if err != nil {
 		return 0, 0, err
 	}
