@@ -33,6 +33,7 @@ type loop struct {
 	primary cr.Object // nil if there was no For
 	watches []watch
 	sources []source.Source
+	heard   []heard
 	told    []<-chan struct{} // closed when a handler has been told of all that was first listed
 	filters []predicate.Predicate
 
@@ -110,6 +111,15 @@ func (l *loop) Start(ctx context.Context) error {
 // step does all there is to do about one key that was popped.
 func (l *loop) step(ctx context.Context, key request, priority int) {
 	defer l.queue.Done(key)
+	if l.sharded() {
+		held, leave, ok := l.mgr.shards.enter(key)
+		if !ok {
+			l.drop(key)
+			return
+		}
+		defer leave()
+		ctx = held
+	}
 	u := l.unsettled(key)
 	if !l.settled(ctx, key, priority, u) {
 		return
@@ -191,6 +201,9 @@ func (l *loop) unpark(key request, priority int, u *unsettled) {
 
 // add is how every key gets into the queue that has a reason to.
 func (l *loop) add(opts workqueue.AddOptions, keys ...request) {
+	if l.sharded() {
+		keys = l.mgr.shards.mine(keys)
+	}
 	l.wakes.add(opts.Reason, keys...)
 	l.queue.AddWith(opts, keys...)
 }

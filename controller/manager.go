@@ -28,6 +28,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -66,6 +67,12 @@ type ManagerOptions struct {
 	// Lease, if not nil, has controllers run only while this process holds it. The manager fills in
 	// Client, Clock and Logger where they are nil.
 	Lease *lease.Options
+	// Shards, if more than one, has all replicas with the same Lease and number of shards work side by
+	// side: each key is in one of so many shards, each shard has a lease of its own (that of Lease with
+	// the number behind its name), and the replicas that are there share the shards. When one joins or
+	// leaves, only the keys of the shards that it takes or had move. What Add is given runs with the
+	// first shard. A source that is not a kind of object must tell all replicas of its keys.
+	Shards int
 	// StopTimeout bounds how long Start waits for controllers to end when it is told to. Zero means
 	// 30 s.
 	StopTimeout time.Duration
@@ -86,6 +93,7 @@ type Manager struct {
 	config *rest.Config
 	opts   ManagerOptions
 	client *client.Client
+	shards shards
 	cache  *cache.Cache
 	events *eventSink
 	stats  *metrics
@@ -142,6 +150,7 @@ func NewManager(config *rest.Config, opts ManagerOptions) (*Manager, error) {
 	}
 	m := &Manager{
 		config: config, opts: opts, client: cl, cache: c,
+		shards: shards{count: opts.Shards, held: make(map[int]*shard)},
 		events: newEventSink(cl, opts), stats: newMetrics(opts.Metrics), tracer: tracerOf(opts.TracerProvider),
 	}
 	m.referee = &referee{mgr: m, kinds: make(map[schema.GroupVersionKind]bool)}
@@ -158,6 +167,9 @@ func (o *ManagerOptions) fill(config *rest.Config) (err error) {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
+	}
+	if o.Shards > 1 && o.Lease == nil {
+		return fmt.Errorf("found %d shards and no Lease, whose name those of the shards begin with", o.Shards)
 	}
 	o.StopTimeout = cmp.Or(o.StopTimeout, 30*time.Second)
 	if o.HTTPClient == nil {
@@ -271,8 +283,7 @@ func (m *Manager) Start(ctx context.Context) error {
 	if !m.cache.WaitForCacheSync(ctx) {
 		return nil // told to stop before there was anything to do
 	}
-	everywhere, led := split(loops)
-	return m.run(ctx, everywhere, led)
+	return m.run(ctx, loops)
 }
 
 // split separates what runs on every replica from what runs on the holder of the lease.
@@ -288,9 +299,10 @@ func split(loops []*loop) (everywhere, led []Runnable) {
 }
 
 // run works until the context ends or something fails, and then until everything has ended.
-func (m *Manager) run(ctx context.Context, everywhere, led []Runnable) error {
-	work := func(ctx context.Context) error { return m.work(ctx, led) }
+func (m *Manager) run(ctx context.Context, loops []*loop) error {
+	everywhere, led := split(loops)
 	if m.opts.Lease == nil {
+		work := func(ctx context.Context) error { return m.work(ctx, led) }
 		return m.together(ctx, append(everywhere, RunnableFunc(work)))
 	}
 	options := *m.opts.Lease
@@ -303,8 +315,12 @@ func (m *Manager) run(ctx context.Context, everywhere, led []Runnable) error {
 	if options.Logger == nil {
 		options.Logger = m.opts.Logger
 	}
+	if m.shards.count > 1 {
+		share := func(ctx context.Context) error { return m.runShards(ctx, loops, options) }
+		return m.together(ctx, slices.Concat(everywhere, led, []Runnable{RunnableFunc(share)}))
+	}
 	return m.together(ctx, append(everywhere, RunnableFunc(func(ctx context.Context) error {
-		return lease.Run(ctx, options, func(ctx context.Context, _ lease.Term) error { return work(ctx) })
+		return lease.Run(ctx, options, func(ctx context.Context, _ lease.Term) error { return m.work(ctx, led) })
 	})))
 }
 

@@ -10,7 +10,9 @@ import (
 type QueueView struct {
 	Controller string
 	Workers    int
-	Stats      workqueue.Stats
+	// Shards are those that this replica works on, nil if it shares with nobody.
+	Shards []int
+	Stats  workqueue.Stats
 	// Keys are those that wait, are worked on, or have failed, the longest waiting first.
 	Keys []workqueue.Key[request]
 	// Parked are keys that wait until the cache shows what they wrote themselves.
@@ -34,6 +36,9 @@ func (m *Manager) Queues() []QueueView {
 func (l *loop) view() QueueView {
 	v := QueueView{
 		Controller: l.name, Workers: l.workers(), Stats: l.queue.Stats(), Keys: l.queue.Keys(),
+	}
+	if l.sharded() {
+		v.Shards = l.mgr.shards.list()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

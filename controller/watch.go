@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,13 +50,15 @@ func (l *loop) watch(ctx context.Context) error {
 		if err := l.mgr.referee.watch(informer, gvk); err != nil {
 			return err
 		}
-		told, err := informer.AddEventHandler(&listener{
+		heard := heard{informer, &listener{
 			ctx: ctx, kind: gvk.Kind, handler: h, loop: l, primary: w.handler == nil && !w.owned,
 			predicates: append(l.filters, w.predicates...),
-		})
+		}}
+		told, err := informer.AddEventHandler(heard.listener)
 		if err != nil {
 			return err
 		}
+		l.heard = append(l.heard, heard)
 		l.told = append(l.told, told.HasSyncedChecker().Done())
 	}
 	for _, src := range l.sources {
@@ -118,7 +121,8 @@ type listener struct {
 	handler    handler.EventHandler
 	predicates []predicate.Predicate
 	loop       *loop
-	primary    bool // the object's own key is enqueued
+	primary    bool               // the object's own key is enqueued
+	only       func(request) bool // if not nil, which keys are enqueued
 }
 
 var _ toolscache.ResourceEventHandler = (*listener)(nil)
@@ -167,7 +171,7 @@ func (l *listener) OnDelete(obj any) {
 }
 
 func (l *listener) because(what string, obj cr.Object) *reasoned {
-	return &reasoned{Queue: l.loop.queue, loop: l.loop, reason: workqueue.Reason{
+	return &reasoned{Queue: l.loop.queue, loop: l.loop, only: l.only, reason: workqueue.Reason{
 		Event: what, Kind: l.kind, Object: cr.ObjectKeyFromObject(obj),
 	}}
 }
@@ -176,6 +180,7 @@ func (l *listener) because(what string, obj cr.Object) *reasoned {
 type reasoned struct {
 	*workqueue.Queue[request]
 	loop     *loop
+	only     func(request) bool
 	reason   workqueue.Reason
 	priority int
 }
@@ -183,6 +188,9 @@ type reasoned struct {
 var _ priorityqueue.PriorityQueue[request] = (*reasoned)(nil)
 
 func (q *reasoned) add(opts workqueue.AddOptions, keys ...request) {
+	if q.only != nil {
+		keys = slices.DeleteFunc(slices.Clone(keys), func(k request) bool { return !q.only(k) })
+	}
 	opts.Reason = q.reason
 	q.loop.add(opts, keys...)
 }

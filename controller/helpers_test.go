@@ -1,0 +1,183 @@
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	cr "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/setpoint-dev/setpoint/controller"
+	"github.com/setpoint-dev/setpoint/setpointtest"
+)
+
+func ExampleName() {
+	name := controller.Name("web", "5d1c3e0a-uid-of-the-owner", "primary")
+	fmt.Println(name, name == controller.Name("web", "5d1c3e0a-uid-of-the-owner", "primary"))
+	fmt.Println(len(controller.Name(strings.Repeat("long-", 30))))
+	// Output:
+	// web-2gwdbx6f7a true
+	// 63
+}
+
+func ExampleSetCondition() {
+	var conditions []metav1.Condition
+	db := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Generation: 1}}
+	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	ready := metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Running"}
+	fmt.Println(controller.SetCondition(&conditions, db, now, ready))
+	fmt.Println(controller.SetCondition(&conditions, db, now.Add(time.Hour), ready)) // says nothing new
+	db.Generation = 2                                                                // somebody asks for something else
+	fmt.Println(controller.IsCurrent(conditions, db, "Ready"))
+	fmt.Println(controller.SetCondition(&conditions, db, now.Add(time.Hour), ready))
+	fmt.Println(controller.IsCurrent(conditions, db, "Ready"), conditions[0].LastTransitionTime.UTC().Hour())
+	// Output:
+	// true
+	// false
+	// false
+	// true
+	// true 12
+}
+
+// counted is a client that counts what it asks of the server.
+type counted struct {
+	cr.Client
+	asked []string
+}
+
+func (c *counted) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...cr.ApplyOption) error {
+	c.asked = append(c.asked, "apply")
+	return c.Client.Apply(ctx, obj, opts...)
+}
+
+func (c *counted) Patch(ctx context.Context, obj cr.Object, patch cr.Patch, opts ...cr.PatchOption) error {
+	c.asked = append(c.asked, "patch")
+	return c.Client.Patch(ctx, obj, patch, opts...)
+}
+
+// TestApplyOwnsWhatItSays creates, repeats, changes and takes back.
+func TestApplyOwnsWhatItSays(t *testing.T) {
+	cp := setpointtest.Start(t, setpointtest.Controllers("none"))
+	c := &counted{Client: cp.Client}
+	intent := func(data map[string]string, finalizers ...string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "shared", Finalizers: finalizers}, Data: data,
+		}
+	}
+	apply := func(owner string, cm *corev1.ConfigMap, wantChanged bool, wantAsked int) {
+		t.Helper()
+		c.asked = nil
+		changed, err := controller.Apply(t.Context(), c, cm, cr.FieldOwner(owner))
+		if err != nil || changed != wantChanged || len(c.asked) != wantAsked {
+			t.Errorf("Apply() = %v, %v after %d requests, want %v after %d", changed, err, len(c.asked), wantChanged, wantAsked)
+		}
+	}
+	apply("me", intent(map[string]string{"a": "1", "b": "1"}, "example.dev/mine"), true, 1)
+	apply("me", intent(map[string]string{"a": "1", "b": "1"}, "example.dev/mine"), false, 0)
+	apply("you", intent(map[string]string{"c": "1"}, "example.dev/yours"), true, 1)
+	got := intent(map[string]string{"a": "2"}, "example.dev/mine")
+	apply("me", got, true, 1)
+	if diff := cmp.Diff(map[string]string{"a": "2", "c": "1"}, got.Data); diff != "" {
+		t.Errorf("data (-want +got):\n%s", diff)
+	}
+	slices.Sort(got.Finalizers)
+	if diff := cmp.Diff([]string{"example.dev/mine", "example.dev/yours"}, got.Finalizers); diff != "" {
+		t.Errorf("finalizers (-want +got):\n%s", diff)
+	}
+	_, err := controller.Apply(t.Context(), c, intent(map[string]string{"c": "2"}), cr.FieldOwner("me"))
+	if !apierrors.IsConflict(err) || !strings.Contains(err.Error(), `conflict with "you"`) {
+		t.Errorf("Apply() of another's field: %v, want a conflict with you", err)
+	}
+	if _, err := controller.Apply(t.Context(), c, intent(nil)); err == nil || !strings.Contains(err.Error(), "FieldOwner") {
+		t.Errorf("Apply() by nobody: %v", err)
+	}
+}
+
+// TestB125_FinalizersOfOthersStay has two add a finalizer to what both have read.
+func TestB125_FinalizersOfOthersStay(t *testing.T) {
+	cp := setpointtest.Start(t, setpointtest.Controllers("none"))
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}}
+	if err := cp.Client.Create(t.Context(), cm); err != nil {
+		t.Fatal(err)
+	}
+	late := cm.DeepCopy()
+	if err := controller.EnsureFinalizer(t.Context(), cp.Client, cm, "example.dev/one"); err != nil {
+		t.Fatal(err)
+	}
+	if err := controller.EnsureFinalizer(t.Context(), cp.Client, late, "example.dev/two"); !apierrors.IsConflict(err) {
+		t.Errorf("a finalizer was added to what had changed: %v, want a conflict", err)
+	}
+	if err := cp.Client.Get(t.Context(), cr.ObjectKeyFromObject(cm), late); err != nil {
+		t.Fatal(err)
+	}
+	if err := controller.EnsureFinalizer(t.Context(), cp.Client, late, "example.dev/two"); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"example.dev/one", "example.dev/two"}, late.Finalizers); diff != "" {
+		t.Errorf("finalizers (-want +got):\n%s", diff)
+	}
+	if err := cp.Client.Delete(t.Context(), late); err != nil {
+		t.Fatal(err)
+	}
+	if err := cp.Client.Get(t.Context(), cr.ObjectKeyFromObject(cm), late); err != nil {
+		t.Fatal(err)
+	}
+	if err := controller.EnsureFinalizer(t.Context(), cp.Client, late, "example.dev/three"); err == nil {
+		t.Error("a finalizer was added to what is being deleted")
+	}
+	closed := errors.New("the office is closed")
+	err := controller.Finalize(t.Context(), cp.Client, late, "example.dev/one", func(context.Context) error { return closed })
+	if !errors.Is(err, closed) || len(late.Finalizers) != 2 {
+		t.Errorf("Finalize() = %v with %v left, want the clean-up's error and both", err, late.Finalizers)
+	}
+	for i, name := range []string{"example.dev/one", "example.dev/two", "example.dev/two"} {
+		runs := 0
+		err := controller.Finalize(t.Context(), cp.Client, late, name, func(context.Context) error { runs++; return nil })
+		if err != nil || (runs == 1) != (i < 2) {
+			t.Errorf("Finalize(%s) = %v after %d clean-ups", name, err, runs)
+		}
+	}
+	cp.AwaitGone(cm)
+}
+
+// TestPatchStatusIsOnePatchOrNothing writes a status twice, and then one that is out of date.
+func TestPatchStatusIsOnePatchOrNothing(t *testing.T) {
+	cp := setpointtest.Start(t, setpointtest.Controllers("none"))
+	rs := replicaSet("web", 1)
+	rs.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	rs.Spec.Template.Labels = rs.Spec.Selector.MatchLabels
+	rs.Spec.Template.Spec.Containers = []corev1.Container{{Name: "c", Image: "x"}}
+	if err := cp.Client.Create(t.Context(), rs); err != nil {
+		t.Fatal(err)
+	}
+	stale := rs.DeepCopy()
+	write := func(rs *appsv1.ReplicaSet, n int32) (changed bool, err error) {
+		before := rs.ResourceVersion
+		err = controller.PatchStatus(t.Context(), cp.Client, rs, func() { rs.Status.Replicas = n })
+		return rs.ResourceVersion != before, err
+	}
+	for i, want := range []bool{true, false} {
+		if changed, err := write(rs, 1); err != nil || changed != want {
+			t.Errorf("write %d: changed %v, %v; want %v", i, changed, err, want)
+		}
+	}
+	if _, err := write(stale, 2); !apierrors.IsConflict(err) {
+		t.Errorf("a status from what was read before: %v, want a conflict", err)
+	}
+	if err := cp.Client.Delete(t.Context(), rs); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := write(rs, 3); err != nil {
+		t.Errorf("the status of what is gone: %v, want nothing", err)
+	}
+}
