@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -173,11 +174,11 @@ func TestTransactionThatArrivesLate(t *testing.T) {
 	arrive := p.strand()
 	made := commit(t, a, put("a/x", "1"), lease)
 	gone := commit(t, b, store.Op{Key: pod("a/x"), Type: store.Delete, Expect: made.Revision, RevisionAt: -1})
-	before := transactions(t, address)
+	before := served(t, address, "Txn")
 	arrive()
 	again := time.NewTicker(10 * time.Millisecond)
 	defer again.Stop()
-	for transactions(t, address) == before {
+	for served(t, address, "Txn") == before {
 		select {
 		case <-again.C:
 		case <-t.Context().Done():
@@ -189,8 +190,38 @@ func TestTransactionThatArrivesLate(t *testing.T) {
 	}
 }
 
-// transactions says how many transactions a member has answered.
-func transactions(t *testing.T, address string) string {
+// Reads that wait together cost one request: while etcd has not answered the first, all that come are
+// answered by the next.
+func TestReadsShareARequest(t *testing.T) {
+	address := member(t)
+	p := newProxy(t, address)
+	s := open(t, etcd.Options{Endpoints: []string{p.address()}, Prefix: space(), Timeout: patience})
+	const readers = 200
+	before := served(t, address, "Range")
+	p.hold()
+	var group, asking sync.WaitGroup
+	asking.Add(readers)
+	for range readers {
+		group.Go(func() {
+			asking.Done()
+			if _, err := s.Snapshot(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	asking.Wait()
+	p.pass()
+	group.Wait()
+	// Two, and a few for those that the scheduler kept from asking until then.
+	if got := served(t, address, "Range") - before; got > readers/4 {
+		t.Errorf("%d reads took %d requests", readers, got)
+	} else {
+		t.Logf("%d reads took %d requests", readers, got)
+	}
+}
+
+// served says how many requests of a kind a member has answered.
+func served(t *testing.T, address, method string) (count int) {
 	t.Helper()
 	answer, err := http.Get("http://" + address + "/metrics")
 	if err != nil {
@@ -201,7 +232,15 @@ func transactions(t *testing.T, address string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.Join(regexp.MustCompile(`(?m)^grpc_server_handled_total.*"Txn".*$`).FindAllString(string(text), -1), " ")
+	lines := regexp.MustCompile(`(?m)^grpc_server_handled_total.*"` + method + `".* (\d+)$`)
+	for _, found := range lines.FindAllStringSubmatch(string(text), -1) {
+		n, err := strconv.Atoi(found[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		count += n
+	}
+	return count
 }
 
 func TestStoreThatWasAwayTooLong(t *testing.T) {
@@ -271,7 +310,7 @@ func compactAll(t *testing.T, address, prefix string) int64 {
 	return head.Kvs[0].CreateRevision
 }
 
-func raw(t *testing.T, address string) *clientv3.Client {
+func raw(t testing.TB, address string) *clientv3.Client {
 	t.Helper()
 	c, err := clientv3.New(clientv3.Config{Endpoints: []string{address}, Logger: zap.NewNop()})
 	if err != nil {
