@@ -85,7 +85,8 @@ type Op struct {
 	// Origin says who writes and why; it is kept with the history, and not interpreted.
 	Origin string
 	// Frees says that the op makes room, if not now then by what follows it, as the mark that an
-	// object is to be deleted does. Such ops, and Deletes, go through when others get ErrNoSpace.
+	// object is to be deleted does. Such ops, and Deletes, go through when others get ErrNoSpace, in
+	// an engine that can keep room for them.
 	Frees bool
 }
 

@@ -48,16 +48,14 @@ func (f *fleet) Close() error              { return nil }
 
 // The checker judges three stores on one cluster as one.
 func TestCheckerOnSeveralStores(t *testing.T) {
-	address := member(t)
+	f, address, prefix := &fleet{}, member(t), space()
 	for range 3 {
-		f, prefix := &fleet{}, space()
-		for range 3 {
-			f.stores = append(f.stores, open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix}))
-		}
-		seed := uint64(time.Now().UnixNano())
-		if err := checker.Check(t.Context(), f, checker.Options{Seed: seed, Patience: patience}); err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
-		}
+		options := etcd.Options{Endpoints: []string{address}, Prefix: prefix, Timeout: patience}
+		f.stores = append(f.stores, open(t, options))
+	}
+	seed := uint64(time.Now().UnixNano())
+	if err := checker.Check(t.Context(), f, checker.Options{Seed: seed, Patience: patience}); err != nil {
+		t.Fatalf("seed %d: %v", seed, err)
 	}
 }
 
