@@ -19,15 +19,22 @@ func (s *Server) Bootstrap(ctx context.Context) error {
 	if err := s.definitions.settle(ctx, ""); err != nil {
 		return err
 	}
+	var namespaces []first
 	for _, name := range []string{namespaceSystem, namespacePublic, namespaceLeases, namespaceDefault} {
 		obj := kinds.Object{"metadata": map[string]any{"name": name}}
-		if err := s.bootstrap(ctx, first{gvk: coreKind("Namespace"), obj: obj}); err != nil {
-			return err
-		}
+		namespaces = append(namespaces, first{gvk: coreKind("Namespace"), obj: obj})
 	}
-	// One by one they would wait for the disk as often as there are objects.
+	if err := s.bootstrapAll(ctx, namespaces); err != nil {
+		return err
+	}
+	return s.bootstrapAll(ctx, s.firsts())
+}
+
+// bootstrapAll creates objects side by side: one by one they would wait for the disk as often as there
+// are objects.
+func (s *Server) bootstrapAll(ctx context.Context, all []first) error {
 	together, ctx := errgroup.WithContext(ctx)
-	for _, f := range s.firsts() {
+	for _, f := range all {
 		together.Go(func() error { return s.bootstrap(ctx, f) })
 	}
 	return together.Wait()
