@@ -15,7 +15,7 @@ demo: build ## declare, break and heal an example in the terminal
 build: $(BIN)
 
 $(BIN): FORCE
-	$(GO) build -o $@ ./cmd/setpoint
+	$(GO) build -ldflags='-s -w' -o $@ ./cmd/setpoint
 
 test: ## all tests with the race detector, linters included
 	$(GO) test -race -timeout 40m ./...
@@ -32,8 +32,10 @@ lint: ## only the rules of the source
 generate: ## what generators write, from the pinned modules
 	$(GO) generate ./...
 
-bench: build ## the numbers of docs/performance.md, beside their peers
-	cd bench && $(GO) run ./spine -setpoint ../$(BIN)
+bench: build ## the numbers of docs/performance.md, beside their peers where ETCD and KUBE_APISERVER name them
+	cd bench && $(GO) run ./spine -setpoint ../$(BIN) -etcd "$(ETCD)" -kube-apiserver "$(KUBE_APISERVER)"
+	cd bench && $(GO) run ./store -etcd "$(ETCD)"
+	cd bench && $(GO) run ./watchers -setpoint ../$(BIN)
 
 clean:
 	rm -rf bin
