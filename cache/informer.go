@@ -130,8 +130,11 @@ func (v *view) HasSyncedChecker() toolscache.DoneChecker { return done{name: v.S
 // IsStopped says whether the informer is no longer kept in step.
 func (v *view) IsStopped() bool { return isClosed(v.gone) }
 
-// waitSynced waits for the first list.
+// waitSynced waits for the first list. What was listed can be read when the informer is stopped too.
 func (v *view) waitSynced(ctx context.Context) error {
+	if isClosed(v.ready) {
+		return nil
+	}
 	select {
 	case <-v.ready:
 		return nil

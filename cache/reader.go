@@ -59,6 +59,9 @@ func getShares(opts []client.GetOption) *bool {
 	if len(opts) == 0 {
 		return nil
 	}
+	if share, only := opts[0].(client.UnsafeDisableDeepCopyOption); only && len(opts) == 1 {
+		return (*bool)(&share) // the usual case, spared an allocation of options
+	}
 	var o client.GetOptions
 	o.ApplyOptions(opts)
 	return o.UnsafeDisableDeepCopy
@@ -71,8 +74,10 @@ func shares(rec *record, asked *bool) bool {
 
 // readable returns the complete view of objects like this one.
 func (c *Cache) readable(ctx context.Context, obj runtime.Object) (*view, error) {
-	if v, ok := c.byType.Load(reflect.TypeOf(obj)); ok {
-		return v.(*view), nil
+	if known, ok := c.byType.Load(reflect.TypeOf(obj)); ok {
+		if v := known.(*view); !isClosed(v.gone) {
+			return v, nil
+		}
 	}
 	if !c.started.Load() {
 		return nil, &crcache.ErrCacheNotStarted{}

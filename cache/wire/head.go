@@ -26,7 +26,7 @@ var errText = errors.New("wire: not the JSON of an object")
 // checked.
 // Possible errors: the text does not begin like that of an object with metadata.
 func ReadHead(text []byte) (Head, error) {
-	var p headParts
+	p := headParts{buf: make([]byte, 0, 256)} // as much as most have
 	found := false
 	err := members(text, func(name, value []byte) (bool, error) {
 		if string(name) != "metadata" {

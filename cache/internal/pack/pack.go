@@ -32,28 +32,40 @@ const (
 // empty text.
 type Text string
 
-// Packer packs texts. The zero value is ready for use, by many goroutines.
+// Packer packs texts. The zero value is ready for use, by many goroutines. It takes little more
+// than its sample.
 type Packer struct {
 	sample atomic.Pointer[[]byte] // only ever grows
 
-	mu      sync.Mutex
-	known   *[1 << hashBits]uint32 // where in the sample a hash was first seen, plus one
-	scratch []byte                 // the sample and a text
-	table   [1 << hashBits]uint32
-	out     []byte
+	mu    sync.Mutex
+	known *[1 << hashBits]uint16 // where in the sample a hash was first seen, plus one
 }
+
+// encoder is what one text is packed with.
+type encoder struct {
+	table [1 << hashBits]uint32 // where in the text a hash was last seen, plus one
+	out   []byte
+}
+
+var encoders = sync.Pool{New: func() any { return new(encoder) }}
 
 // Pack packs a text, and learns from it if it looks like nothing that is known.
 func (p *Packer) Pack(text []byte) Text {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.encode(text)
+	e := encoders.Get().(*encoder)
+	defer encoders.Put(e)
 	sample := p.learned()
-	if len(p.out) > len(text)/16 && len(text) <= learnMax && len(sample)+len(text) <= sampleMax {
+	e.encode(text, sample, p.known)
+	if len(e.out) > len(text)/16 && len(text) <= learnMax && len(sample)+len(text) <= sampleMax {
 		p.learn(sample, text)
-		p.encode(text)
+		e.encode(text, p.learned(), p.known)
 	}
-	return Text(p.out)
+	packed := Text(e.out)
+	if cap(e.out) > 4*sampleMax { // one large text is no reason to hold so much for good
+		e.out = nil
+	}
+	return packed
 }
 
 func (p *Packer) learned() []byte {
@@ -66,57 +78,48 @@ func (p *Packer) learned() []byte {
 // learn adds a text to the sample. What was packed before needs only what was there before.
 func (p *Packer) learn(sample, text []byte) {
 	if p.known == nil {
-		p.known = new([1 << hashBits]uint32)
+		p.known = new([1 << hashBits]uint16)
 	}
 	from := len(sample)
 	sample = append(append(make([]byte, 0, from+len(text)), sample...), text...)
 	for i := from; i+8 <= len(sample); i++ {
 		// The first of several equal places has the longest match.
 		if at := &p.known[hash(sample[i:])]; *at == 0 {
-			*at = uint32(i) + 1
+			*at = uint16(i) + 1
 		}
 	}
 	p.sample.Store(&sample)
-	p.scratch = append(p.scratch[:0], sample...)
 }
 
 // encode leaves in out: the lengths of the sample and of the text, and then, again and again, the
-// length of a literal, the literal, the length of a match, and how far behind it lies.
-func (p *Packer) encode(text []byte) {
-	base := len(p.learned())
-	p.scratch = append(p.scratch[:base], text...)
-	if p.known != nil {
-		p.table = *p.known
-	} else {
-		clear(p.table[:])
-	}
-	out := binary.AppendUvarint(p.out[:0], uint64(base))
+// length of a literal, the literal, the length of a match, and how far behind it lies, as if the
+// text stood behind the sample.
+func (e *encoder) encode(text, sample []byte, known *[1 << hashBits]uint16) {
+	clear(e.table[:])
+	out := binary.AppendUvarint(e.out[:0], uint64(len(sample)))
 	out = binary.AppendUvarint(out, uint64(len(text)))
-	all, literal := p.scratch, base
-	for i := base; i+8 <= len(all); {
-		h := hash(all[i:])
-		at := int(p.table[h]) - 1
-		p.table[h] = uint32(i) + 1
-		if at < 0 || i-at > offsetMax {
+	literal := 0
+	for i := 0; i+8 <= len(text); {
+		h := hash(text[i:])
+		var n, behind int
+		if at := int(e.table[h]); at > 0 {
+			n, behind = common(text[at-1:], text[i:]), i-(at-1)
+		} else if known != nil && known[h] > 0 {
+			at := int(known[h])
+			n, behind = common(sample[at-1:], text[i:]), len(sample)+i-(at-1)
+		}
+		e.table[h] = uint32(i) + 1
+		if n < matchMin || behind > offsetMax {
 			i++
 			continue
 		}
-		n := common(all[at:], all[i:])
-		if n < matchMin {
-			i++
-			continue
-		}
-		out = append(binary.AppendUvarint(out, uint64(i-literal)), all[literal:i]...)
+		out = append(binary.AppendUvarint(out, uint64(i-literal)), text[literal:i]...)
 		out = binary.AppendUvarint(out, uint64(n))
-		out = binary.LittleEndian.AppendUint16(out, uint16(i-at))
+		out = binary.LittleEndian.AppendUint16(out, uint16(behind))
 		i += n
 		literal = i
 	}
-	p.out = append(binary.AppendUvarint(out, uint64(len(all)-literal)), all[literal:]...)
-	if cap(p.scratch) > 4*sampleMax { // one large text is no reason to hold so much for good
-		p.scratch = append([]byte(nil), p.scratch[:base]...)
-		p.out = append([]byte(nil), p.out...)
-	}
+	e.out = append(binary.AppendUvarint(out, uint64(len(text)-literal)), text[literal:]...)
 }
 
 // hash is of the first five bytes of at least eight.
@@ -126,14 +129,14 @@ func hash(b []byte) uint32 {
 
 // common is how many bytes two texts have in common at their beginnings.
 func common(a, b []byte) int {
-	n := 0
-	for len(b)-n >= 8 {
+	n, end := 0, min(len(a), len(b))
+	for end-n >= 8 {
 		if x := binary.LittleEndian.Uint64(a[n:]) ^ binary.LittleEndian.Uint64(b[n:]); x != 0 {
 			return n + bits.TrailingZeros64(x)/8
 		}
 		n += 8
 	}
-	for n < len(b) && a[n] == b[n] {
+	for n < end && a[n] == b[n] {
 		n++
 	}
 	return n
