@@ -19,13 +19,15 @@ type checkpointed struct {
 
 func (c *committer) newest() *checkpoint { return &c.checkpoints[len(c.checkpoints)-1] }
 
+// due is how much log there may be before a checkpoint is written.
+func (c *committer) due() int64 { return max(c.options.CheckpointBytes, c.newest().size) }
+
 // beginCheckpoint starts writing a checkpoint if it is time for one and none is being written.
 func (c *committer) beginCheckpoint() {
-	newest := *c.newest()
-	due := max(c.options.CheckpointBytes, newest.size)
-	if c.checkpointing != nil || c.broken != nil || c.logged < due && !c.saves(time.Now()) {
+	if c.checkpointing != nil || c.broken != nil || c.logged < c.due() && !c.saves(time.Now()) {
 		return
 	}
+	newest := *c.newest()
 	revision, entries := c.store.Entries()
 	at := checkpoint{index: c.journal.index, revision: revision}
 	c.logged = 0
@@ -52,8 +54,12 @@ func (c *committer) endCheckpoint(done checkpointed) {
 		err = c.options.fail("checkpointed")
 	}
 	if err != nil {
-		// The log that there is still says everything; the next checkpoint is due as usual.
+		// The log that there is still says everything; the next checkpoint is due as usual, or at once if
+		// there is room for it now.
 		c.options.Logger.Error("store: writing a checkpoint", slog.Any("error", err))
+		if isFull(err) && c.giveUpHistory() {
+			c.logged = max(c.logged, c.due())
+		}
 		return
 	}
 	c.checkpoints = append(c.checkpoints, done.checkpoint)
@@ -65,15 +71,15 @@ func (c *committer) endCheckpoint(done checkpointed) {
 	c.forget()
 }
 
-// forget deletes what the history no longer reaches back to: checkpoints that have another after
-// them where it begins or before, and their log.
-func (c *committer) forget() {
+// forget deletes what the history no longer reaches back to, and says whether there was any: checkpoints
+// that have another after them where it begins or before, and their log.
+func (c *committer) forget() bool {
 	first := 0
 	for first+1 < len(c.checkpoints) && c.checkpoints[first+1].revision <= c.store.Compacted() {
 		first++
 	}
 	if first == 0 || c.broken != nil {
-		return
+		return false
 	}
 	old := c.checkpoints[:first]
 	c.checkpoints = append([]checkpoint(nil), c.checkpoints[first:]...)
@@ -94,12 +100,13 @@ func (c *committer) forget() {
 		// What was not deleted now is with the next checkpoint, or at the next start.
 		c.options.Logger.Error("store: deleting what is no longer needed", slog.Any("error", err))
 	}
+	return err == nil
 }
 
-// giveUpHistory forgets what only the history needs the disk for.
-func (c *committer) giveUpHistory() {
+// giveUpHistory forgets what only the history needs the disk for, and says whether there was any.
+func (c *committer) giveUpHistory() bool {
 	if err := c.core.Compact(c.newest().revision); err != nil {
 		c.options.Logger.Error("store: giving up the history", slog.Any("error", err))
 	}
-	c.forget()
+	return c.forget()
 }

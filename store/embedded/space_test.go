@@ -128,3 +128,25 @@ func until(t *testing.T, s store.Store, op store.Op) {
 		}
 	}
 }
+
+// TestFullDiskGivesUpHistory has a history without bounds fill a file system on which there is no room
+// for another checkpoint: it goes, by itself, as often as need be, and all that is written is taken.
+func TestFullDiskGivesUpHistory(t *testing.T) {
+	s, err := embedded.Open(filepath.Join(small(t, "256m"), "data"),
+		embedded.Options{CheckpointBytes: 4 << 20, HistoryBytes: 1 << 40})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const keys = 130 // 40 MB, which the reserve does not hold
+	value := bytes.Repeat([]byte("v"), 300<<10)
+	for i := range 1500 {
+		until(t, s, put(fmt.Sprint(i%keys), fmt.Append(value, i)))
+	}
+	if s.Compacted() == 0 {
+		t.Error("450 MB of history are still there on a disk of 256 MB")
+	}
+	if n := strings.Count(dump(t, s), "\n"); n != keys {
+		t.Errorf("%d objects, want %d", n, keys)
+	}
+}
