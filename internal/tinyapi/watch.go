@@ -9,6 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 // kinds names the kind of each resource that tests use.
@@ -37,9 +40,16 @@ func (s *Server) list(r *http.Request, t target) *http.Response {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	as := shape(r, t)
+	selector, err := labels.Parse(r.URL.Query().Get("labelSelector"))
+	if err != nil {
+		return failure(400, "BadRequest", t)
+	}
 	items := []any{}
 	for _, o := range s.inside(t) {
-		items = append(items, as(o))
+		has, _, _ := unstructured.NestedStringMap(o, "metadata", "labels")
+		if selector.Matches(labels.Set(has)) {
+			items = append(items, as(o))
+		}
 	}
 	list := as(Object{})
 	list["kind"] = list["kind"].(string) + "List"
