@@ -111,6 +111,9 @@ func defaultService(obj kinds.Object) {
 	if kind == clusterIPType || kind == nodePortType || kind == loadBalancerType {
 		setIfEmpty(spec, "internalTrafficPolicy", "Cluster")
 	}
+	if kind == externalNameType {
+		delete(spec, "internalTrafficPolicy") // which says nothing there
+	}
 	if kind == loadBalancerType {
 		tree.Default(spec, true, "allocateLoadBalancerNodePorts")
 		for _, in := range tree.Maps(obj, "status", "loadBalancer", "ingress") {

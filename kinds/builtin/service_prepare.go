@@ -292,9 +292,6 @@ func dropUnneeded(obj kinds.Object, spec, old map[string]any) {
 	if external(old) && !external(spec) && same("externalTrafficPolicy") {
 		delete(spec, "externalTrafficPolicy")
 	}
-	if tree.Str(spec, "type") == externalNameType {
-		delete(spec, "internalTrafficPolicy") // which says nothing there
-	}
 	if tree.Str(spec, "type") != loadBalancerType {
 		status := map[string]any{}
 		maps.Copy(status, tree.Map(obj, "status"))

@@ -79,7 +79,7 @@ func newApplication(t *Type, live, config map[string]any, w Write) (*application
 		before := w
 		before.Manager = "before-first-apply"
 		if a.entries, err = record(t, t.empty(), a.live, nil, before); err != nil {
-			return nil, err
+			return nil, unmergeable(err)
 		}
 	}
 	parser := t.parser()
@@ -89,9 +89,15 @@ func newApplication(t *Type, live, config map[string]any, w Write) (*application
 			groupVersion(w.APIVersion), tree.Str(config, "kind"), err))
 	}
 	if a.liveTyped, err = parser.FromUnstructured(a.live, typed.AllowDuplicates); err != nil {
-		return nil, fmt.Errorf("typed form of the stored object: %w", err)
+		return nil, unmergeable(err)
 	}
 	return a, nil
+}
+
+// unmergeable is for a stored object that validation let pass and that nothing can be merged with, such
+// as one with items that do not say what they are called.
+func unmergeable(err error) error {
+	return apierrors.NewBadRequest("the stored object cannot be applied to: " + err.Error())
 }
 
 // withoutEntries returns the object without managedFields. It shares everything else.
