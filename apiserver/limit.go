@@ -21,6 +21,13 @@ const (
 	watchesPerIdentity = 25_000
 )
 
+// How many commands, forwardings and proxied requests may be open: up to a megabyte each while both
+// sides are slow.
+const (
+	sessionsMax         = 2000
+	sessionsPerIdentity = 500
+)
+
 // limiter counts requests, all and by identity.
 type limiter struct {
 	most, mostEach int
@@ -55,11 +62,13 @@ func (l *limiter) leave(identity string) {
 }
 
 // limit lets a request in or refuses it. Watches and logs, which cost little while they wait, are
-// counted apart from what keeps the server busy. Leases and health checks are not counted: that a
+// counted apart from what keeps the server busy, and so is what goes on to a node. Leases and health checks are not counted: that a
 // server is busy must not make it, or a node, look dead.
 func (s *Server) limit(r *request) (leave func(), err error) {
 	counted := s.limiter
 	switch {
+	case r.streaming():
+		counted = s.sessions
 	case r.longRunning():
 		counted = s.watches
 	case r.group == "coordination.k8s.io" || !r.isResource():
@@ -89,4 +98,15 @@ func (r *request) requestKind() string {
 }
 
 // longRunning says whether the request lasts as long as its client wants.
-func (r *request) longRunning() bool { return r.verb == "watch" || r.subresource == "log" }
+func (r *request) longRunning() bool {
+	switch r.subresource {
+	case "log", "exec", "attach", "portforward", "proxy":
+		return true
+	}
+	return r.verb == "watch"
+}
+
+// streaming says whether the request is one of those that hold a connection to a node.
+func (r *request) streaming() bool {
+	return r.longRunning() && r.verb != "watch" && r.subresource != "log"
+}

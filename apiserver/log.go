@@ -108,6 +108,8 @@ func agentError(answer *http.Response) error {
 	switch answer.StatusCode {
 	case http.StatusBadRequest, http.StatusNotFound:
 		return apierrors.NewBadRequest(msg)
+	case http.StatusBadGateway: // nothing listens there
+		return apierrors.NewServiceUnavailable(msg)
 	}
 	return apierrors.NewInternalError(fmt.Errorf("the agent answers %s: %s", answer.Status, msg))
 }

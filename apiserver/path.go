@@ -9,6 +9,7 @@ import (
 
 	"github.com/setpoint-dev/setpoint/apiserver/authn"
 	"github.com/setpoint-dev/setpoint/apiserver/authz"
+	"github.com/setpoint-dev/setpoint/apiserver/streaming"
 )
 
 // ServeHTTP answers one request. A panic in a handler is logged and answered with 500; the server
@@ -56,6 +57,9 @@ func (s *Server) serve(w http.ResponseWriter, r *request) error {
 	}
 	if r.kind != nil && r.kind.Deprecated != "" {
 		warn(w, r.kind.Deprecated)
+	}
+	if streaming.IsWebSocket(r.http) && (r.verb == "watch" || r.subresource == "log") {
+		return s.serveMessages(w, r, handle)
 	}
 	return handle(s, w, r)
 }

@@ -28,6 +28,7 @@ type request struct {
 	group, version, resource, subresource string
 	namespace, name                       string
 	extra                                 []string // segments behind the subresource
+	behind                                string   // what is behind "…/proxy", as it was sent
 	history                               bool     // asked is what happened, see HistoryPath
 
 	user *authn.User // set by authenticate, changed by impersonate
@@ -47,7 +48,9 @@ func (r *request) parse() error {
 	if r.http.Method == http.MethodHead {
 		r.verb = "get"
 	}
-	segments, err := splitPath(r.http.URL)
+	escaped, behind := cutProxied(r.http.URL.EscapedPath())
+	r.behind = behind
+	segments, err := splitPath(escaped)
 	if err != nil {
 		return err
 	}
@@ -81,8 +84,8 @@ func (r *request) parse() error {
 
 // splitPath returns the unescaped segments. An escaped slash stays inside its segment, where no
 // name can have it: a path never reaches an object that it does not spell out.
-func splitPath(u *url.URL) ([]string, error) {
-	segments := strings.Split(strings.Trim(u.EscapedPath(), "/"), "/")
+func splitPath(escaped string) ([]string, error) {
+	segments := strings.Split(strings.Trim(escaped, "/"), "/")
 	for i, segment := range segments {
 		plain, err := url.PathUnescape(segment)
 		if err != nil {
@@ -95,6 +98,34 @@ func splitPath(u *url.URL) ([]string, error) {
 	}
 	return segments, nil
 }
+
+// cutProxied cuts off what is behind the subresource proxy: a path of somebody else's server, which
+// may look like anything. Only what the core group has is proxied.
+func cutProxied(escaped string) (path, behind string) {
+	rest, ok := strings.CutPrefix(escaped, "/api/v1/")
+	if !ok {
+		return escaped, ""
+	}
+	skip := 2 // RESOURCE/NAME
+	if strings.HasPrefix(rest, "namespaces/") {
+		skip = 4
+	}
+	at := len(escaped) - len(rest)
+	for range skip {
+		i := strings.IndexByte(escaped[at:], '/')
+		if i < 0 {
+			return escaped, ""
+		}
+		at += i + 1
+	}
+	if behind, ok := strings.CutPrefix(escaped[at:], "proxy"); ok && (behind == "" || behind[0] == '/') {
+		return escaped[:at] + "proxy", behind
+	}
+	return escaped, ""
+}
+
+// proxied says whether the request is for somebody else's server.
+func (r *request) proxied() bool { return r.subresource == "proxy" && len(r.extra) == 0 }
 
 func (r *request) parseResource(segments []string) {
 	if segments[0] == "namespaces" && len(segments) > 1 {

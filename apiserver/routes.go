@@ -40,6 +40,13 @@ func routes() map[route]handler {
 		{"patch", "scale"}:     (*Server).patchScale,
 		{"create", "binding"}:  (*Server).bind,
 		{"create", "eviction"}: (*Server).evict,
+
+		{"get", "exec"}:           (*Server).podExec,
+		{"create", "exec"}:        (*Server).podExec,
+		{"get", "attach"}:         (*Server).podAttach,
+		{"create", "attach"}:      (*Server).podAttach,
+		{"get", "portforward"}:    (*Server).podForward,
+		{"create", "portforward"}: (*Server).podForward,
 	}
 }
 
@@ -62,6 +69,9 @@ func (s *Server) route(r *request) (handler, error) {
 			return nil, apierrors.NewNotFound(r.kind.GroupResource(), r.name)
 		}
 		return nil, errNoSubresource(r)
+	}
+	if r.proxied() {
+		return (*Server).proxy, nil
 	}
 	at := route{r.verb, r.subresource}
 	if isView(r.kind, r.subresource) {
@@ -90,7 +100,7 @@ func errNowhere(k *kinds.Kind) error {
 }
 
 // subresourcesLater are those that clients know of and this server does not have yet.
-var subresourcesLater = []string{"attach", "exec", "portforward", "proxy", "token"}
+var subresourcesLater = []string{"token"}
 
 // errNoSubresource is answered as upstream answers what it does not serve; whoever asks for what
 // upstream does serve is told that it is missing, and that nothing is wrong with the request.

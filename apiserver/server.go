@@ -72,11 +72,12 @@ type Server struct {
 	routes map[route]handler
 	opts   Options
 
-	metrics *metrics
-	limiter *limiter // requests that end by themselves
-	watches *limiter // watches and logs
-	agents  *agents
-	virtual virtual
+	metrics  *metrics
+	limiter  *limiter // requests that end by themselves
+	watches  *limiter // watches and logs
+	sessions *limiter // commands, forwardings, proxied requests
+	agents   *agents
+	virtual  virtual
 
 	definitions *definitions
 
@@ -133,6 +134,7 @@ func New(opts Options) (*Server, error) {
 	s.metrics = s.newMetrics()
 	s.limiter = newLimiter(inFlightMax, inFlightPerIdentity)
 	s.watches = newLimiter(watchesMax, watchesPerIdentity)
+	s.sessions = newLimiter(sessionsMax, sessionsPerIdentity)
 	s.agents = newAgents()
 	s.virtual = newVirtual()
 	s.build = readBuild()

@@ -109,9 +109,7 @@ func (s *Server) connect(w http.ResponseWriter, r *request, node string) error {
 	if err != nil {
 		return aborted(err)
 	}
-	// A ping finds out whether an agent that says nothing is still there.
-	transport := &http2.Transport{AllowHTTP: true, ReadIdleTimeout: 20 * time.Second, PingTimeout: 10 * time.Second}
-	client, err := transport.NewClientConn(watched)
+	client, err := tunnelClient(watched)
 	if err != nil {
 		return aborted(err)
 	}
@@ -127,6 +125,24 @@ func (s *Server) connect(w http.ResponseWriter, r *request, node string) error {
 	}
 	s.log.Info("agent gone", "node", node, "reason", err)
 	return nil
+}
+
+// tunnelBuffer is how much of one answer is taken in before somebody reads it. One that nobody reads
+// holds up itself: the connection as a whole has room for some two thousand.
+const tunnelBuffer = 512 << 10
+
+// tunnelClient speaks HTTP/2 with an agent. A ping finds out whether an agent that says nothing is
+// still there.
+func tunnelClient(conn net.Conn) (*http2.ClientConn, error) {
+	transport, err := http2.ConfigureTransports(&http.Transport{HTTP2: &http.HTTP2Config{
+		MaxReceiveBufferPerStream: tunnelBuffer, MaxReceiveBufferPerConnection: 1 << 30,
+	}})
+	if err != nil {
+		return nil, err
+	}
+	transport.AllowHTTP = true
+	transport.ReadIdleTimeout, transport.PingTimeout = 20*time.Second, 10*time.Second
+	return transport.NewClientConn(conn)
 }
 
 // watchedConn is a connection that tells when it has ended.

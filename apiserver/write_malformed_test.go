@@ -108,8 +108,7 @@ var malformed = []struct {
 	{"post to an object", "POST " + cms + "/a", "", `{}`, 405, "does not allow this method"},
 	{"patch of a collection", "PATCH " + cms, merge, `{}`, 405, "does not allow this method"},
 	{"unknown subresource", "PUT " + cms + "/a/nosuch", "", `{}`, 404, "could not find the requested resource"},
-	{"exec", "POST /api/v1/namespaces/default/pods/a/exec?command=ls", "", ``, 404, "does not serve pods/exec yet"},
-	{"port-forward", "GET /api/v1/namespaces/default/pods/a/portforward", "", ``, 404, "does not serve pods/portforward yet"},
+	{"exec", "POST /api/v1/namespaces/default/pods/a/exec?command=ls", "", ``, 404, `pods "a" not found`},
 	{"missing namespace", "POST /api/v1/namespaces/none/configmaps", "", `{"metadata":{"name":"x"}}`, 404, `namespaces "none" not found`},
 }
 

@@ -60,11 +60,12 @@ type ControlPlane struct {
 type Option func(*settings)
 
 type settings struct {
-	options setpoint.Options
-	nodes   int
-	crds    []string
-	scheme  *runtime.Scheme
-	faults  *Faults
+	options    setpoint.Options
+	nodes      int
+	containers simulated.Handlers
+	crds       []string
+	scheme     *runtime.Scheme
+	faults     *Faults
 
 	patience time.Duration
 }
@@ -78,6 +79,11 @@ func Controllers(names ...string) Option {
 // Nodes adds nodes, "node-1" and so on, that run nothing and report the pods that they are given as
 // running and ready.
 func Nodes(n int) Option { return func(s *settings) { s.nodes = n } }
+
+// Containers says what happens when somebody runs a command in a container of one of the Nodes, is
+// attached to it, or connects to a port of its pod. Without it commands succeed, and nothing listens.
+// The connections behind these are none for a testing/synctest bubble.
+func Containers(h simulated.Handlers) Option { return func(s *settings) { s.containers = h } }
 
 // Kinds are served beside the built-in ones.
 func Kinds(own ...*kinds.Kind) Option {
@@ -183,7 +189,7 @@ func (s *settings) runNodes(ctx context.Context, cp *setpoint.ControlPlane, dir 
 			UserName: "system:node:" + name, Groups: []string{"system:nodes"},
 		}
 		opts := setpoint.NodeOptions{
-			Name: name, StateDir: filepath.Join(dir, name), NoProxy: true, Runtime: simulated.New(s.options.Clock, simulated.Handlers{}),
+			Name: name, StateDir: filepath.Join(dir, name), NoProxy: true, Runtime: simulated.New(s.options.Clock, s.containers),
 			Clock: s.options.Clock, Log: s.options.Log,
 		}
 		running.Go(func() {

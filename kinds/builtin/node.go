@@ -36,6 +36,10 @@ func node() *kinds.Kind {
 				return strconv.FormatBool(tree.Bool(obj, "spec", "unschedulable"))
 			},
 		},
+		Subresources: []kinds.Subresource{{
+			Name: "proxy", Version: "v1", Kind: "NodeProxyOptions",
+			Verbs: []string{"create", "delete", "get", "patch", "update"},
+		}},
 		Strategy: kinds.Strategy{
 			Default:                defaultNode,
 			PrepareForCreate:       taintNewNode,

@@ -49,6 +49,10 @@ func service() *kinds.Kind {
 			"spec.clusterIP": func(obj kinds.Object) string { return tree.Str(obj, "spec", "clusterIP") },
 			"spec.type":      func(obj kinds.Object) string { return tree.Str(obj, "spec", "type") },
 		},
+		Subresources: []kinds.Subresource{{
+			Name: "proxy", Version: "v1", Kind: "ServiceProxyOptions",
+			Verbs: []string{"create", "delete", "get", "patch", "update"},
+		}},
 		Strategy: kinds.Strategy{
 			Default:                defaultService,
 			PrepareForCreate:       prepareService,

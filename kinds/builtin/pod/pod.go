@@ -28,6 +28,7 @@ func Kind() *kinds.Kind {
 		GracePeriod:        gracePeriod,
 		Fields:             fields(),
 		Subresources: []kinds.Subresource{
+			{Name: "attach", Version: "v1", Kind: "PodAttachOptions", Verbs: []string{"create", "get"}},
 			{Name: "binding", Version: "v1", Kind: "Binding", Verbs: []string{"create"}},
 			{Name: "ephemeralcontainers", Verbs: []string{"get", "patch", "update"}, Strategy: &kinds.Strategy{
 				Default:          defaultPod,
@@ -36,7 +37,10 @@ func Kind() *kinds.Kind {
 				ValidateUpdate:   validateEphemeralContainersUpdate,
 			}},
 			{Name: "eviction", Group: "policy", Version: "v1", Kind: "Eviction", Verbs: []string{"create"}},
+			{Name: "exec", Version: "v1", Kind: "PodExecOptions", Verbs: []string{"create", "get"}},
 			{Name: "log", Verbs: []string{"get"}},
+			{Name: "portforward", Version: "v1", Kind: "PodPortForwardOptions", Verbs: []string{"create", "get"}},
+			{Name: "proxy", Version: "v1", Kind: "PodProxyOptions", Verbs: []string{"create", "delete", "get", "patch", "update"}},
 			{Name: "resize", Verbs: []string{"get", "patch", "update"}, Strategy: &kinds.Strategy{
 				Default:          defaultPod,
 				PrepareForUpdate: keepAllButResources,
