@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/setpoint-dev/setpoint/controller"
@@ -44,7 +43,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if group.DeletionTimestamp != nil {
 		return reconcile.Result{}, r.finalize(ctx, &group)
 	}
-	if err := r.mark(ctx, &group, controllerutil.AddFinalizer); err != nil {
+	if err := controller.EnsureFinalizer(ctx, r.client, &group, Finalizer); err != nil {
 		return reconcile.Result{}, err
 	}
 	workers, err := r.workers(ctx, &group)
@@ -90,31 +89,12 @@ func (r *reconciler) apply(ctx context.Context, plan Plan) error {
 
 // report writes the status, if it says anything new.
 func (r *reconciler) report(ctx context.Context, group *WorkerGroup, seen Status) error {
-	if group.Status == seen {
-		return nil
-	}
-	before := group.DeepCopy()
-	group.Status = seen
-	return r.client.Status().Patch(ctx, group, client.MergeFrom(before))
+	return controller.PatchStatus(ctx, r.client, group, func() { group.Status = seen })
 }
 
 // finalize gives back what the group holds and lets it go. The garbage collector sees to its workers.
 func (r *reconciler) finalize(ctx context.Context, group *WorkerGroup) error {
-	if !controllerutil.ContainsFinalizer(group, Finalizer) {
-		return nil
-	}
-	if err := r.licenses.Return(ctx, string(group.UID)); err != nil {
-		return fmt.Errorf("return license: %w", err)
-	}
-	return client.IgnoreNotFound(r.mark(ctx, group, controllerutil.RemoveFinalizer))
-}
-
-// mark adds or removes the finalizer. The patch names the state that was read, because a list of
-// finalizers is replaced as a whole: without that, it could undo what somebody else has added.
-func (r *reconciler) mark(ctx context.Context, group *WorkerGroup, change func(client.Object, string) bool) error {
-	before := group.DeepCopy()
-	if !change(group, Finalizer) {
-		return nil
-	}
-	return r.client.Patch(ctx, group, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	return controller.Finalize(ctx, r.client, group, Finalizer, func(ctx context.Context) error {
+		return r.licenses.Return(ctx, string(group.UID))
+	})
 }

@@ -271,3 +271,53 @@ func TestWrongGroupsAreRefused(t *testing.T) {
 		t.Errorf("the group has replicas %v and generation %d, want 1 and 1", g.Spec.Replicas, g.Generation)
 	}
 }
+
+// TestTrial has the operator's process be killed and started again, lose its lease and read the past while
+// a group is made, changed and deleted.
+func TestTrial(t *testing.T) {
+	l := &licenses{}
+	ready := func(n int32) func(context.Context, client.Client) error {
+		return func(ctx context.Context, c client.Client) error {
+			g := group(0)
+			if err := c.Get(ctx, client.ObjectKeyFromObject(g), g); err != nil {
+				return err
+			}
+			if s := g.Status; s.ObservedGeneration != g.Generation || s.Existing != n || s.Ready != n {
+				return fmt.Errorf("the status is %+v, want %d workers", s, n)
+			}
+			return nil
+		}
+	}
+	setpointtest.Trial{
+		Setup:   func(mgr *controller.Manager) error { return workergroup.Setup(mgr, l) },
+		Scheme:  types,
+		Options: []setpointtest.Option{setpointtest.Kinds(workergroup.Kind()), setpointtest.Nodes(1)},
+		Steps: []setpointtest.Step{
+			{
+				Name:  "five workers",
+				Do:    func(ctx context.Context, c client.Client) error { return c.Create(ctx, group(5)) },
+				Holds: ready(5),
+			},
+			{
+				Name: "two workers",
+				Do: func(ctx context.Context, c client.Client) error {
+					patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"replicas":2}}`))
+					return c.Patch(ctx, group(0), patch)
+				},
+				Holds: ready(2),
+			},
+			{
+				Name: "no group",
+				Do:   func(ctx context.Context, c client.Client) error { return c.Delete(ctx, group(0)) },
+				Holds: func(ctx context.Context, c client.Client) error {
+					err := c.Get(ctx, client.ObjectKeyFromObject(group(0)), &workergroup.WorkerGroup{})
+					if apierrors.IsNotFound(err) {
+						return nil
+					}
+					return fmt.Errorf("the group is still there: %w", err)
+				},
+			},
+		},
+		Seeds: []uint64{1, 2},
+	}.Run(t)
+}

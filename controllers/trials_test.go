@@ -1,0 +1,344 @@
+// Package controllers_test puts the controllers of the box through trials, each and together.
+package controllers_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/setpoint-dev/setpoint/controller"
+	"github.com/setpoint-dev/setpoint/controllers/daemonset"
+	"github.com/setpoint-dev/setpoint/controllers/deployment"
+	"github.com/setpoint-dev/setpoint/controllers/endpointslice"
+	"github.com/setpoint-dev/setpoint/controllers/gc"
+	"github.com/setpoint-dev/setpoint/controllers/job"
+	"github.com/setpoint-dev/setpoint/controllers/namespace"
+	"github.com/setpoint-dev/setpoint/controllers/nodelifecycle"
+	"github.com/setpoint-dev/setpoint/controllers/replicaset"
+	"github.com/setpoint-dev/setpoint/controllers/serviceaccount"
+	"github.com/setpoint-dev/setpoint/controllers/statefulset"
+	"github.com/setpoint-dev/setpoint/setpointtest"
+)
+
+// TestEveryControllerConvergesUnderFaults puts each controller of the box through a trial, alone in a
+// process that fails and dies, while the others run well.
+func TestEveryControllerConvergesUnderFaults(t *testing.T) {
+	for name, trial := range trials() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			trial.Seeds = []uint64{1, 2}
+			trial.Options = []setpointtest.Option{setpointtest.Nodes(2), setpointtest.Controllers("-" + name)}
+			trial.Run(t)
+		})
+	}
+}
+
+// TestB158_FailedListDecidesNothing has every list and watch of a controller fail in each way, while there is something to do for it: it neither creates nor deletes.
+func TestB158_FailedListDecidesNothing(t *testing.T) {
+	for name, trial := range trials() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				faults := setpointtest.NewFaults(1)
+				cp := setpointtest.Start(t, setpointtest.Nodes(2), setpointtest.Controllers("-"+name), setpointtest.Inject(faults))
+				for _, step := range trial.Steps {
+					if err := step.Do(t.Context(), cp.Client); err != nil {
+						t.Fatal(err)
+					}
+				}
+				decided := map[string]bool{}
+				faults.Add(setpointtest.Rule{
+					Verbs: []string{"create", "delete", "deletecollection"},
+					Effect: func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+						if !strings.HasSuffix(req.URL.Path, "/events") {
+							decided[req.Method+" "+req.URL.Path] = true
+						}
+						return next.RoundTrip(req)
+					},
+				})
+				for _, failure := range []setpointtest.Effect{
+					setpointtest.Refuse(apierrors.NewBadRequest("field label not supported")),
+					setpointtest.Refuse(apierrors.NewTimeoutError("too slow", 1)),
+					setpointtest.Unreachable(),
+				} {
+					faults.Add(setpointtest.Rule{Verbs: []string{"list", "watch"}, Times: 50, Effect: failure})
+				}
+				faults.Add(setpointtest.Rule{
+					Verbs: []string{"list", "watch"}, Effect: setpointtest.Refuse(apierrors.NewBadRequest("field label not supported")),
+				})
+				run(t, cp, io.Discard, func(mgr *controller.Manager) {
+					if err := trial.Setup(mgr); err != nil {
+						t.Fatal(err)
+					}
+				})
+				<-time.After(20 * time.Minute)
+				synctest.Wait()
+				if len(decided) > 0 {
+					t.Errorf("decided without a list: %v", slices.Sorted(maps.Keys(decided)))
+				}
+			})
+		})
+	}
+}
+
+// trials are what each controller is put through.
+func trials() map[string]setpointtest.Trial {
+	meta := metav1.ObjectMeta{Namespace: "default", Name: "web"}
+	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	template := corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: selector.MatchLabels},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "one"}}},
+	}
+	once := *template.DeepCopy()
+	once.Spec.RestartPolicy = corev1.RestartPolicyNever
+	d := web(3)
+	rs := &appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](5), Selector: selector, Template: template}}
+	sts := &appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](3), Selector: selector, Template: template}}
+	ds := &appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{Selector: selector, Template: template}}
+	j := &batchv1.Job{ObjectMeta: meta, Spec: batchv1.JobSpec{Parallelism: ptr.To[int32](3), Template: once}}
+	svc := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
+		Selector: selector.MatchLabels, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(80)}},
+	}}
+	other := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}}
+
+	return map[string]setpointtest.Trial{
+		"deployment": {
+			Setup: func(m *controller.Manager) error { return deployment.Setup(m, deployment.Options{}) },
+			Steps: []setpointtest.Step{
+				create(d, func(d *appsv1.Deployment) error {
+					return want("ready replicas", 3, d.Status.ReadyReplicas)
+				}),
+				change(d, "another image", `{"spec":{"replicas":2,"template":{"spec":{"containers":[{"name":"c","image":"two"}]}}}}`,
+					func(d *appsv1.Deployment) error {
+						s := d.Status
+						return errors.Join(want("observed generation", d.Generation, s.ObservedGeneration),
+							want("replicas", 2, s.Replicas), want("new and available", 2, min(s.UpdatedReplicas, s.AvailableReplicas)))
+					}),
+			},
+		},
+		"replicaset": {
+			Setup: func(m *controller.Manager) error { return replicaset.Setup(m, replicaset.Options{}) },
+			Steps: []setpointtest.Step{
+				create(rs, func(rs *appsv1.ReplicaSet) error { return want("ready replicas", 5, rs.Status.ReadyReplicas) }),
+				change(rs, "fewer", `{"spec":{"replicas":2}}`, func(rs *appsv1.ReplicaSet) error {
+					return errors.Join(want("replicas", 2, rs.Status.Replicas), want("ready replicas", 2, rs.Status.ReadyReplicas))
+				}),
+				podsLeft(2),
+			},
+		},
+		"statefulset": {
+			Setup: func(m *controller.Manager) error { return statefulset.Setup(m, statefulset.Options{}) },
+			Steps: []setpointtest.Step{
+				create(sts, func(s *appsv1.StatefulSet) error { return want("ready replicas", 3, s.Status.ReadyReplicas) }),
+				change(sts, "fewer", `{"spec":{"replicas":1}}`, func(s *appsv1.StatefulSet) error {
+					return want("replicas", 1, s.Status.Replicas)
+				}),
+				podsLeft(1),
+			},
+		},
+		"daemonset": {
+			Setup: func(m *controller.Manager) error { return daemonset.Setup(m, daemonset.Options{}) },
+			Steps: []setpointtest.Step{
+				create(ds, func(s *appsv1.DaemonSet) error { return want("ready", 2, s.Status.NumberReady) }),
+				podsLeft(2),
+			},
+		},
+		"job": {
+			Setup: func(m *controller.Manager) error { return job.Setup(m, job.Options{}) },
+			Steps: []setpointtest.Step{
+				create(j, func(j *batchv1.Job) error { return want("ready", 3, ptr.Deref(j.Status.Ready, 0)) }),
+				change(j, "suspended", `{"spec":{"suspend":true}}`, func(j *batchv1.Job) error {
+					return want("active", 0, j.Status.Active)
+				}),
+				podsLeft(0),
+			},
+		},
+		"endpointslice": {
+			Setup: func(m *controller.Manager) error { return endpointslice.Setup(m, endpointslice.Options{}) },
+			Steps: []setpointtest.Step{
+				create(rs.DeepCopy(), func(rs *appsv1.ReplicaSet) error { return want("ready replicas", 5, rs.Status.ReadyReplicas) }),
+				{Name: "create a service", Do: creates(svc), Holds: publishes(5)},
+				{Name: "fewer", Do: patches(rs, `{"spec":{"replicas":2}}`), Holds: publishes(2)},
+			},
+		},
+		"namespace": {
+			Setup: func(m *controller.Manager) error { return namespace.Setup(m, namespace.Options{}) },
+			Steps: []setpointtest.Step{
+				{Name: "fill a namespace", Do: fill(other), Holds: func(context.Context, client.Client) error { return nil }},
+				{Name: "delete it", Do: deletes(other), Holds: gone(other)},
+			},
+		},
+		"garbagecollector": {
+			Setup: func(m *controller.Manager) error { return gc.Setup(m, gc.Options{}) },
+			Steps: []setpointtest.Step{
+				create(d.DeepCopy(), func(d *appsv1.Deployment) error { return want("ready replicas", 3, d.Status.ReadyReplicas) }),
+				{Name: "delete it", Do: deletes(d), Holds: gone(d)},
+				podsLeft(0),
+			},
+		},
+		"serviceaccount": {
+			Setup: func(m *controller.Manager) error {
+				return serviceaccount.Setup(m, serviceaccount.Options{CA: []byte("CA")})
+			},
+			Steps: []setpointtest.Step{{
+				Name: "create a namespace", Do: creates(other),
+				Holds: func(ctx context.Context, c client.Client) error {
+					return c.Get(ctx, client.ObjectKey{Namespace: "other", Name: "default"}, &corev1.ServiceAccount{})
+				},
+			}},
+		},
+		"nodelifecycle": {
+			Setup: func(m *controller.Manager) error { return nodelifecycle.Setup(m, nodelifecycle.Options{}) },
+			Steps: []setpointtest.Step{{
+				Name: "a node that never comes", Do: creates(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "silent"}}),
+				Holds: tainted("silent", corev1.TaintNodeUnreachable),
+			}},
+		},
+	}
+}
+
+// web is a deployment.
+func web(replicas int32) *appsv1.Deployment {
+	labels := map[string]string{"app": "web"}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "one"}}},
+			},
+		},
+	}
+}
+
+func want[T comparable](what string, want, found T) error {
+	if want != found {
+		return fmt.Errorf("%s: %v, want %v", what, found, want)
+	}
+	return nil
+}
+
+func creates(obj client.Object) func(context.Context, client.Client) error {
+	return func(ctx context.Context, c client.Client) error {
+		return c.Create(ctx, obj.DeepCopyObject().(client.Object))
+	}
+}
+
+func deletes(obj client.Object) func(context.Context, client.Client) error {
+	return func(ctx context.Context, c client.Client) error {
+		return c.Delete(ctx, obj.DeepCopyObject().(client.Object), client.PropagationPolicy(metav1.DeletePropagationBackground))
+	}
+}
+
+func patches(obj client.Object, patch string) func(context.Context, client.Client) error {
+	return func(ctx context.Context, c client.Client) error {
+		return c.Patch(ctx, obj.DeepCopyObject().(client.Object), client.RawPatch("application/strategic-merge-patch+json", []byte(patch)))
+	}
+}
+
+// holds reads an object and asks what of it is not so.
+func holds[T client.Object](obj T, check func(T) error) func(context.Context, client.Client) error {
+	return func(ctx context.Context, c client.Client) error {
+		now := obj.DeepCopyObject().(T)
+		if err := c.Get(ctx, client.ObjectKeyFromObject(obj), now); err != nil {
+			return err
+		}
+		return check(now)
+	}
+}
+
+func create[T client.Object](obj T, check func(T) error) setpointtest.Step {
+	return setpointtest.Step{Name: "create " + obj.GetName(), Do: creates(obj), Holds: holds(obj, check)}
+}
+
+func change[T client.Object](obj T, name, patch string, check func(T) error) setpointtest.Step {
+	return setpointtest.Step{Name: name, Do: patches(obj, patch), Holds: holds(obj, check)}
+}
+
+// podsLeft does nothing, and wants so many pods in the end.
+func podsLeft(n int) setpointtest.Step {
+	return setpointtest.Step{
+		Name: fmt.Sprint(n, " pods"),
+		Do:   func(context.Context, client.Client) error { return nil },
+		Holds: func(ctx context.Context, c client.Client) error {
+			var pods corev1.PodList
+			if err := c.List(ctx, &pods); err != nil {
+				return err
+			}
+			return want("pods", n, len(pods.Items))
+		},
+	}
+}
+
+// publishes wants so many endpoints of the service web.
+func publishes(n int) func(context.Context, client.Client) error {
+	return func(ctx context.Context, c client.Client) error {
+		var slices discoveryv1.EndpointSliceList
+		err := c.List(ctx, &slices, client.MatchingLabels{discoveryv1.LabelServiceName: "web"})
+		if err != nil {
+			return err
+		}
+		found := 0
+		for _, s := range slices.Items {
+			found += len(s.Endpoints)
+		}
+		return want("endpoints", n, found)
+	}
+}
+
+// fill makes a namespace and some things in it, one of which waits for a finalizer for a while.
+func fill(ns *corev1.Namespace) func(context.Context, client.Client) error {
+	return func(ctx context.Context, c client.Client) error {
+		if err := c.Create(ctx, ns.DeepCopy()); err != nil {
+			return err
+		}
+		for i := range 10 {
+			cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: fmt.Sprint("cm-", i)}}
+			if err := c.Create(ctx, cm); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func gone(obj client.Object) func(context.Context, client.Client) error {
+	return func(ctx context.Context, c client.Client) error {
+		err := c.Get(ctx, client.ObjectKeyFromObject(obj), obj.DeepCopyObject().(client.Object))
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return errors.Join(err, errors.New("it is still there"))
+	}
+}
+
+func tainted(node, taint string) func(context.Context, client.Client) error {
+	obj := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
+	return holds(obj, func(n *corev1.Node) error {
+		for _, t := range n.Spec.Taints {
+			if t.Key == taint && t.TimeAdded != nil && t.TimeAdded.Before(ptr.To(metav1.NewTime(time.Now()))) {
+				return nil
+			}
+		}
+		return fmt.Errorf("taints: %v, want %s", n.Spec.Taints, taint)
+	})
+}
