@@ -3,10 +3,13 @@ package setpoint_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -37,27 +40,30 @@ func etcdURL(t *testing.T) string {
 	return "etcd://" + e.Clients[0].Addr().String()
 }
 
+// startShared starts a control plane on a store that others may share, and returns a client of it.
+func startShared(t *testing.T, options setpoint.Options) (*setpoint.ControlPlane, kubernetes.Interface) {
+	t.Helper()
+	cp, err := setpoint.New(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cp.Stop() })
+	if err := cp.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return cp, kubernetes.NewForConfigOrDie(cp.RESTConfig())
+}
+
 // Two control planes on one etcd are one to their clients, and when the one whose controllers work
 // ends, the other's go on.
 func TestControlPlanesShareAStore(t *testing.T) {
 	at := etcdURL(t)
-	start := func() (*setpoint.ControlPlane, kubernetes.Interface) {
-		cp, err := setpoint.New(setpoint.Options{Store: at})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { cp.Stop() })
-		if err := cp.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		return cp, kubernetes.NewForConfigOrDie(cp.RESTConfig())
-	}
-	first, a := start()
+	first, a := startShared(t, setpoint.Options{Store: at})
 	if _, err := a.AppsV1().Deployments("default").Create(t.Context(), deployment(1), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	awaitPods(t, a, 1)
-	_, b := start()
+	_, b := startShared(t, setpoint.Options{Store: at})
 	awaitPods(t, b, 1)
 	if err := first.Stop(); err != nil {
 		t.Fatal(err)
@@ -96,31 +102,18 @@ func awaitPods(t *testing.T, c kubernetes.Interface, want int) {
 	}
 }
 
-// planes starts control planes on one etcd, without controllers, and returns their clients.
-func planes(t *testing.T, at string, count int) (all []kubernetes.Interface) {
-	for range count {
-		cp, err := setpoint.New(setpoint.Options{
-			Store: at, Controllers: []string{"none"}, ServiceCIDR: netip.MustParsePrefix("10.0.0.0/21"),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { cp.Stop() })
-		if err := cp.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, kubernetes.NewForConfigOrDie(cp.RESTConfig()))
-	}
-	return all
-}
-
 // Clients of two control planes on one etcd count on one object, make objects of the same names, and
 // make services, all at once. No count is lost, nothing is made twice, no address is given out twice,
 // and both tell the same story of it.
 func TestControlPlanesOnOneStoreAreOne(t *testing.T) {
 	const clients, counts, names = 8, 15, 20
-	both := planes(t, etcdURL(t), 2)
-	start, err := both[0].CoreV1().ConfigMaps("default").Create(t.Context(),
+	both, at := make([]kubernetes.Interface, 2), etcdURL(t)
+	for i := range both {
+		_, both[i] = startShared(t, setpoint.Options{
+			Store: at, Controllers: []string{"none"}, ServiceCIDR: netip.MustParsePrefix("10.0.0.0/21"),
+		})
+	}
+	first, err := both[0].CoreV1().ConfigMaps("default").Create(t.Context(),
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "count"}, Data: map[string]string{"n": "0"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +163,7 @@ func TestControlPlanesOnOneStoreAreOne(t *testing.T) {
 	distinct(t, both[1], clients*names)
 	stories := make([]string, len(both))
 	for i, c := range both {
-		stories[i] = story(t, c, start.ResourceVersion, clients*counts+names)
+		stories[i] = story(t, c, first.ResourceVersion, clients*counts+names)
 	}
 	if diff := cmp.Diff(stories[0], stories[1]); diff != "" {
 		t.Errorf("the control planes tell it differently:\n%s", diff)
@@ -229,4 +222,124 @@ func story(t *testing.T, c kubernetes.Interface, after string, changes int) stri
 		fmt.Fprintln(&told, e.Type, cm.Name, cm.ResourceVersion, cm.Data["n"])
 	}
 	return told.String()
+}
+
+// Those controllers that lead are heard no more, and others take over and do what there is to do, once.
+// What the first had sent still arrives, long after, and changes nothing; and they have ended by then.
+func TestControllersOfOneControlPlaneHaveEffects(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits until a lease has run out")
+	}
+	at := etcdURL(t)
+	way := newWay(t, strings.TrimPrefix(at, "etcd://"))
+	first, a := startShared(t, setpoint.Options{Store: "etcd://" + way.address()})
+	if _, err := a.AppsV1().Deployments("default").Create(t.Context(), deployment(3), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	awaitPods(t, a, 3)
+	_, b := startShared(t, setpoint.Options{Store: at})
+	before, err := b.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	way.hold()
+	scale := []byte(`{"spec":{"replicas":5}}`)
+	_, err = b.AppsV1().Deployments("default").Patch(t.Context(), "web", "application/merge-patch+json", scale, metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitPods(t, b, 5)
+	way.pass()
+	if err := first.Wait(); err == nil {
+		t.Error("the control plane whose lease was lost ended as if nothing had been")
+	}
+
+	marker := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "marker"}, Spec: deployment(1).Spec.Template.Spec}
+	if _, err := b.CoreV1().Pods("default").Create(t.Context(), marker, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w, err := b.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{ResourceVersion: before.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	made := 0
+	for e := range w.ResultChan() {
+		if pod := e.Object.(*corev1.Pod); e.Type == "ADDED" && pod.Name == "marker" {
+			break
+		}
+		if e.Type == "ADDED" {
+			made++
+		}
+	}
+	if made != 2 {
+		t.Errorf("%d pods were made for two more replicas", made)
+	}
+}
+
+// way is a way to etcd on which requests can be held up: they arrive later.
+type way struct {
+	listener net.Listener
+	mu       sync.Mutex
+	open     *sync.Cond
+	held     bool
+}
+
+func newWay(t *testing.T, to string) *way {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &way{listener: listener}
+	w.open = sync.NewCond(&w.mu)
+	var serving sync.WaitGroup
+	t.Cleanup(func() {
+		w.pass()
+		listener.Close()
+		serving.Wait()
+	})
+	serving.Go(func() {
+		for {
+			from, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			etcd, err := net.Dial("tcp", to)
+			if err != nil {
+				from.Close()
+				continue
+			}
+			serving.Go(func() { io.Copy(from, etcd); from.Close() })
+			serving.Go(func() { io.Copy(etcd, &waiting{from, w}); etcd.Close() })
+		}
+	})
+	return w
+}
+
+func (w *way) address() string { return w.listener.Addr().String() }
+func (w *way) hold()           { w.set(true) }
+func (w *way) pass()           { w.set(false) }
+
+func (w *way) set(held bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held = held
+	w.open.Broadcast()
+}
+
+// waiting reads what is said, and returns it when it may pass.
+type waiting struct {
+	net.Conn
+	way *way
+}
+
+func (r *waiting) Read(p []byte) (int, error) {
+	n, err := r.Conn.Read(p)
+	r.way.mu.Lock()
+	defer r.way.mu.Unlock()
+	for r.way.held {
+		r.way.open.Wait()
+	}
+	return n, err
 }
