@@ -7,9 +7,11 @@
 // keeps them up to date, and snapshots and watches are served from there. A commit is one
 // transaction of etcd that holds only if every key it names is as it was seen; it returns when it
 // has come back through the watch. If etcd does not answer, another epoch is begun, in which no
-// transaction of an earlier one goes through any more: then it is known what has become of it. A read asks etcd for the number of the newest commit, together
-// with all other reads that wait, and answers when memory has got there. So a process that was
-// stopped, or is cut off, answers late or not at all, and never with what is out of date.
+// transaction of an earlier one goes through any more: then it is known what has become of it.
+//
+// A read asks etcd for the number of the newest commit, together with all other reads that wait, and
+// answers when memory has got there. So a process that was stopped, or is cut off, answers late or
+// not at all, and never with what is out of date.
 //
 // A revision is etcd's, counted from where the store began; what else is written to the cluster
 // leaves gaps. Below its prefix, which is nobody else's, a store has

@@ -140,7 +140,8 @@ func (s *Store) note(ctx context.Context, err error) {
 
 // overhear notes why members cannot be reached, before etcd's client makes a mere timeout of it.
 func (s *Store) overhear(
-	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, next grpc.UnaryInvoker, opts ...grpc.CallOption,
+	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+	next grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {
 	err := next(ctx, method, req, reply, conn, opts...)
 	if why := status.Convert(err).Message(); strings.Contains(why, "connection error") {
