@@ -2,6 +2,7 @@ package lint_test
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -28,19 +29,7 @@ func TestRequirementsNameRealTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	exists := map[string]bool{}
-	for _, file := range goFiles(t) {
-		if !strings.HasSuffix(file, "_test.go") && !strings.Contains(file, "storetest/") {
-			continue
-		}
-		source, err := os.ReadFile(root(t, file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range testFunc.FindAllSubmatch(source, -1) {
-			exists[string(m[1])] = true
-		}
-	}
+	exists := testsThatExist(t)
 	seen, counts := map[string]bool{}, map[string]int{}
 	for _, row := range requirementRow.FindAllStringSubmatch(string(page), -1) {
 		id, shown := row[1], row[2]
@@ -64,4 +53,42 @@ func TestRequirementsNameRealTests(t *testing.T) {
 			t.Errorf("%s: chapter %s has %d requirements, want %d", requirementsPage, chapter, counts[chapter], want)
 		}
 	}
+}
+
+// TestPagesNameRealTests keeps every other page true likewise.
+func TestPagesNameRealTests(t *testing.T) {
+	exists := testsThatExist(t)
+	pages, err := filepath.Glob(root(t, "docs/*.md"))
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("no pages: %v", err)
+	}
+	for _, path := range pages {
+		page, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range testName.FindAllStringSubmatch(string(page), -1) {
+			if !exists[name[1]] {
+				t.Errorf("docs/%s names %s, which is no test", filepath.Base(path), name[1])
+			}
+		}
+	}
+}
+
+func testsThatExist(t *testing.T) map[string]bool {
+	t.Helper()
+	exists := map[string]bool{}
+	for _, file := range goFiles(t) {
+		if !strings.HasSuffix(file, "_test.go") && !strings.Contains(file, "storetest/") {
+			continue
+		}
+		source, err := os.ReadFile(root(t, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range testFunc.FindAllSubmatch(source, -1) {
+			exists[string(m[1])] = true
+		}
+	}
+	return exists
 }
