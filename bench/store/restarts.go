@@ -58,8 +58,9 @@ func restartStore(ctx context.Context, set settings, objects int) (took time.Dur
 	if err != nil {
 		return 0, 0, fmt.Errorf("opening: %w", err)
 	}
-	_, err = fmt.Sscan(string(out), &took, &bytesEach)
-	return took, bytesEach, err
+	var ns int64
+	_, err = fmt.Sscan(string(out), &ns, &bytesEach)
+	return time.Duration(ns), bytesEach, err
 }
 
 // fill is a child that writes the objects.
@@ -110,7 +111,7 @@ func open(ctx context.Context, dir string, objects int) error {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	runtime.KeepAlive(snap)
-	fmt.Println(took, int64(m.HeapAlloc)/int64(objects))
+	fmt.Println(took.Nanoseconds(), int64(m.HeapAlloc)/int64(objects))
 	return nil
 }
 
