@@ -14,7 +14,7 @@ const (
 	inFlightPerIdentity = 400
 )
 
-// How many watches and logs may be open: some 20 KB each while they are quiet. No real client comes
+// How many watches and logs may be open: some 50 KB each, connection included, while they are quiet. No real client comes
 // near its share; one that opens watches and forgets them does.
 const (
 	watchesMax         = 100_000

@@ -88,10 +88,24 @@ func writeBody(w http.ResponseWriter, r *request, media mediaType, code int, bod
 	h.Set("Content-Type", media.contentType())
 	h.Set("Content-Length", strconv.Itoa(len(body)+len(end)))
 	w.WriteHeader(code)
-	if _, err = w.Write(body); err == nil && end != nil {
-		_, err = w.Write(end)
+	return aborted(writeJoined(w, body, end))
+}
+
+// writeJoined writes two pieces at once if they are small: behind a document that does not fit into
+// the transport's buffer, the end of its line would be a record of TLS and a system call of its own.
+func writeJoined(w io.Writer, body, end []byte) error {
+	if len(body)+len(end) > 2*streamBytes {
+		if _, err := w.Write(body); err != nil {
+			return err
+		}
+		_, err := w.Write(end)
+		return err
 	}
-	return aborted(err)
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	*buf = append(append((*buf)[:0], body...), end...)
+	_, err := w.Write(*buf)
+	return err
 }
 
 var newline = []byte("\n")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"testing"
 
 	"github.com/setpoint-dev/setpoint/apiserver/authn"
@@ -56,4 +57,28 @@ func (s *site) write(method, path, contentType, body string) *sink {
 	w := &sink{header: http.Header{}}
 	s.server.ServeHTTP(w, req.WithContext(authn.WithUser(s.t.Context(), admin)))
 	return w
+}
+
+// writes counts what is written of an answer.
+type writes struct {
+	sink
+	n int
+}
+
+func (w *writes) Write(p []byte) (int, error) {
+	w.n++
+	return w.sink.Write(p)
+}
+
+// Each write of an answer that does not fit into the transport's buffer is a system call.
+func TestAnswersAreOneWrite(t *testing.T) {
+	s := newSite(t)
+	s.fill(1)
+	req, _ := http.NewRequest("GET", "http://setpoint"+podPath+"/pod-000000", nil)
+	admin := &authn.User{Name: "admin", Groups: []string{authn.Masters}}
+	w := &writes{sink: sink{header: http.Header{}}}
+	s.server.ServeHTTP(w, req.WithContext(authn.WithUser(t.Context(), admin)))
+	if w.n != 1 || w.header.Get("Content-Length") != strconv.Itoa(w.bytes) {
+		t.Errorf("%d bytes in %d writes, Content-Length %s", w.bytes, w.n, w.header.Get("Content-Length"))
+	}
 }
