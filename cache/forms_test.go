@@ -88,8 +88,12 @@ func TestMetadataAloneIsAskedForUntilMoreIsWanted(t *testing.T) {
 				t.Errorf("asked %d times for metadata and %d times for more", partial, whole)
 			}
 
+			began := time.Now()
 			if got := w.get("typed", "a").(*corev1.Pod); got.Spec.NodeName != "n" {
 				t.Errorf("read a pod of node %q", got.Spec.NodeName)
+			}
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("waited %v for more than metadata", took)
 			}
 			partial = 0
 			w.wantTold(h) // nothing has changed

@@ -181,9 +181,6 @@ func (s *stream) watch(ctx context.Context, listed *bool, whole bool) error {
 	s.brief = false
 	silence := s.clock().NewTimer(quiet)
 	defer silence.Stop()
-	if !s.setup.bookmarks {
-		silence.Stop() // a server that is not asked for bookmarks may well be silent
-	}
 	body, err := s.open(ctx, cancel, !*listed, whole, int64(life))
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
@@ -196,23 +193,18 @@ func (s *stream) watch(ctx context.Context, listed *bool, whole bool) error {
 	go s.receive(ctx, body, whole, events, ended)
 	defer func() { cancel(nil); body.Close(); <-ended }()
 
-	urge := s.clock().NewTimer(time.Hour)
-	urge.Stop()
+	urge := s.clock().NewTimer(urgeMin)
 	defer urge.Stop()
-	switch {
-	case brief:
-	case s.feed.waiting():
-		s.urgeLater(urge)
-	default:
-		s.urge = 0
-	}
-	var first []*record // of a list that is coming in
+	s.beginUrging(urge, brief)
+	arriving := arrival{stream: s, whole: whole, listed: listed}
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-silence.C():
-			return errSilent
+			if s.setup.bookmarks { // a server that is not asked for them may well be silent
+				return errSilent
+			}
 		case <-s.urgent:
 			if s.urge == 0 {
 				s.urgeLater(urge)
@@ -226,22 +218,48 @@ func (s *stream) watch(ctx context.Context, listed *bool, whole bool) error {
 			if !ok {
 				return nil
 			}
-			if s.setup.bookmarks {
-				timers.Reset(silence, quiet)
-			}
-			if d.err != nil {
-				return d.err
-			}
-			switch {
-			case *listed:
-				s.feed.apply(s, d)
-			case d.typ != watch.Bookmark:
-				first = append(first, d.record)
-			case d.listed:
-				s.feed.replace(s, first, d.revision, whole)
-				*listed, first = true, nil
+			timers.Reset(silence, quiet)
+			if err := arriving.take(d); err != nil {
+				return err
 			}
 		}
+	}
+}
+
+// arrival is what comes by one watch. At first that may be a list, which is taken in as a whole.
+type arrival struct {
+	stream *stream
+	whole  bool
+	listed *bool
+	first  []*record
+}
+
+func (a *arrival) take(d delivery) error {
+	feed := a.stream.feed
+	switch {
+	case d.err != nil:
+		return d.err
+	case *a.listed:
+		feed.apply(a.stream, d)
+	case d.typ != watch.Bookmark:
+		a.first = append(a.first, d.record)
+	case d.listed:
+		feed.replace(a.stream, a.first, d.revision, a.whole)
+		*a.listed, a.first = true, nil
+	}
+	return nil
+}
+
+// beginUrging has the timer fire when a brief watch is due, if somebody waits. During a brief watch
+// it does not.
+func (s *stream) beginUrging(urge clock.Timer, brief bool) {
+	urge.Stop()
+	switch {
+	case brief:
+	case s.feed.waiting():
+		s.urgeLater(urge)
+	default:
+		s.urge = 0
 	}
 }
 
