@@ -287,6 +287,7 @@ func (c *ControlPlane) runControllers(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", l.name, err)
 		}
 	}
+	c.server.ShowQueues(func() any { return manager.Queues() })
 	return manager.Start(ctx)
 }
 

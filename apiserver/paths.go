@@ -40,8 +40,11 @@ func (s *Server) servePath(w http.ResponseWriter, r *request) error {
 	case "healthz", "livez", "readyz":
 		return s.health(w, r, first, rest)
 	case "setpoint.dev":
-		if path == SnapshotPath {
+		switch path {
+		case SnapshotPath:
 			return s.snapshotAll(w)
+		case QueuesPath:
+			return s.showQueues(w, r)
 		}
 	case "metrics":
 		if rest == "" {

@@ -22,6 +22,7 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/utils/clock"
 
@@ -80,6 +81,7 @@ type Server struct {
 	virtual  virtual
 
 	definitions *definitions
+	queues      atomic.Pointer[func() any]
 
 	build build
 	docs  docsPointer

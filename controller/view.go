@@ -8,17 +8,17 @@ import (
 
 // QueueView is the queue of a controller as of one moment, for people.
 type QueueView struct {
-	Controller string
-	Workers    int
+	Controller string `json:"controller"`
+	Workers    int    `json:"workers"`
 	// Shards are those that this replica works on, nil if it shares with nobody.
-	Shards []int
-	Stats  workqueue.Stats
+	Shards []int           `json:"shards,omitempty"`
+	Stats  workqueue.Stats `json:"stats"`
 	// Keys are those that wait, are worked on, or have failed, the longest waiting first.
-	Keys []workqueue.Key[request]
+	Keys []workqueue.Key[request] `json:"keys"`
 	// Parked are keys that wait until the cache shows what they wrote themselves.
-	Parked []types.NamespacedName
+	Parked []types.NamespacedName `json:"parked,omitempty"`
 	// Paused are objects that are left alone because of PausedAnnotation.
-	Paused []types.NamespacedName
+	Paused []types.NamespacedName `json:"paused,omitempty"`
 }
 
 // Queues returns the queues of all controllers, in the order in which they were added.

@@ -1,6 +1,8 @@
 package workqueue
 
 import (
+	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
@@ -50,6 +52,31 @@ type Key[T comparable] struct {
 	// ones of their reasons, at most eight.
 	Adds    int
 	Reasons []Reason
+}
+
+// MarshalJSON is the key as people read it: with words for the key, its reasons and its error.
+func (k Key[T]) MarshalJSON() ([]byte, error) {
+	view := struct {
+		Key       string    `json:"key"`
+		State     State     `json:"state"`
+		Priority  int       `json:"priority"`
+		Since     time.Time `json:"since"`
+		Next      time.Time `json:"next,omitzero"`
+		Failures  int       `json:"failures,omitempty"`
+		LastError string    `json:"lastError,omitempty"`
+		Adds      int       `json:"adds,omitempty"`
+		Reasons   []string  `json:"reasons,omitempty"`
+	}{
+		Key: fmt.Sprint(k.Key), State: k.State, Priority: k.Priority, Since: k.Since, Next: k.Next,
+		Failures: k.Failures, Adds: k.Adds,
+	}
+	if k.LastError != nil {
+		view.LastError = k.LastError.Error()
+	}
+	for _, r := range k.Reasons {
+		view.Reasons = append(view.Reasons, r.String())
+	}
+	return json.Marshal(view)
 }
 
 // Keys returns what is known of every key, the longest waiting first. It copies under the queue's
@@ -105,24 +132,29 @@ func (s state) public() State {
 
 // Stats are the numbers of a queue as of one moment.
 type Stats struct {
-	Ready, Delayed, Working int
+	Ready   int `json:"ready"`
+	Delayed int `json:"delayed"`
+	Working int `json:"working"`
 	// Depths are the ready keys by priority, the highest first. Priorities that were in use lately
 	// are there with none.
-	Depths []Depth
+	Depths []Depth `json:"depths"`
 	// Oldest is how long the longest waiting has waited of the keys that are next of their class and
 	// priority.
-	Oldest time.Duration
+	Oldest time.Duration `json:"oldestNanoseconds"`
 	// LongestWork is how long the longest running work has run, and Unfinished the sum over all
 	// work that runs.
-	LongestWork, Unfinished time.Duration
+	LongestWork time.Duration `json:"longestWorkNanoseconds"`
+	Unfinished  time.Duration `json:"unfinishedNanoseconds"`
 	// Adds and Retries count since the queue was made: how often a key that was not waiting for it
 	// became due to be worked on, and how often one was told to come back later.
-	Adds, Retries uint64
+	Adds    uint64 `json:"adds"`
+	Retries uint64 `json:"retries"`
 }
 
 // Depth is how many keys of one priority are ready.
 type Depth struct {
-	Priority, Ready int
+	Priority int `json:"priority"`
+	Ready    int `json:"ready"`
 }
 
 // Stats returns the numbers as of now.
