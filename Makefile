@@ -4,7 +4,11 @@
 GO ?= go
 BIN := bin/setpoint
 
-.PHONY: up demo build test torture lint generate bench clean FORCE
+# How long each of the fuzzers runs. With twenty seconds they take about twelve minutes on two cores,
+# building included, which leaves a CI job of 45 minutes half an hour for the tests.
+FUZZTIME ?= 20s
+
+.PHONY: up demo build test fuzz torture lint generate bench clean FORCE
 
 up: build ## run a control plane; Ctrl-C ends it, the workloads and the data stay
 	$(BIN) up --data-dir .setpoint
@@ -21,6 +25,10 @@ test: ## all tests with the race detector, linters included
 	$(GO) test -race -timeout 40m ./...
 	$(GO) test -run Allocations ./kinds/schema # counts that the race detector changes
 	cd conformance/flux && $(GO) test -timeout 30m ./...
+	$(MAKE) fuzz
+
+fuzz: ## every decoder and patch with random input; FUZZTIME is the time for each
+	$(GO) run ./internal/fuzzall -time $(FUZZTIME)
 
 torture: ## kill a store that writes ten thousand times; let it run for a month; break a cluster
 	SETPOINT_TORTURE=10000 $(GO) test -run 'KilledProcess|MonthOfLeases' -parallel 4 -timeout 6h -v ./store/embedded/

@@ -4,6 +4,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	compiled "github.com/setpoint-dev/setpoint/kinds/schema"
 )
 
 // malformed are requests that are wrong, with the answer each must get and what its message, or the
@@ -24,6 +28,9 @@ var malformed = []struct {
 	{"a number", "POST " + cms, "", `7`, 400, "json: cannot unmarshal number"},
 	{"bad escape", "POST " + cms, "", `{"metadata":{"name":"\x"}}`, 400, "invalid character 'x'"},
 	{"deep nesting", "POST " + cms, "", `{"data":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`, 400, ""},
+	{"deep YAML", "POST " + cms, "application/yaml", `data: ` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000), 400, ""},
+	{"deep CBOR", "POST " + cms, "application/cbor", strings.Repeat("\xa1\x41a", 20000) + "\xf6", 400, "max nested level"},
+	{"deep protobuf", "POST " + crds, protobufType, deepMessage, 400, "exceeded max depth"},
 	{"deep unknown nesting", "POST " + cms, "", `{"x":` + strings.Repeat(`{"a":`, 20000) + `1` + strings.Repeat("}", 20000) + `}`, 400, ""},
 	{"bad YAML", "POST " + cms, "application/yaml", "metadata: [a", 400, "yaml"},
 	{"YAML that grows", "POST " + cms, "application/yaml", yamlBomb, 400, "excessive aliasing"},
@@ -111,6 +118,21 @@ var malformed = []struct {
 	{"exec", "POST /api/v1/namespaces/default/pods/a/exec?command=ls", "", ``, 404, `pods "a" not found`},
 	{"missing namespace", "POST /api/v1/namespaces/none/configmaps", "", `{"metadata":{"name":"x"}}`, 404, `namespaces "none" not found`},
 }
+
+// deepMessage is a definition whose schema is nested deeper than anything is read.
+var deepMessage = func() string {
+	var message []byte
+	field := func(number protowire.Number) {
+		message = protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), message)
+	}
+	for range 10100 {
+		field(28) // not
+	}
+	for _, number := range []protowire.Number{1, 4, 7, 2} { // openAPIV3Schema, schema, versions, spec
+		field(number)
+	}
+	return string(compiled.AppendEnvelope(nil, "apiextensions.k8s.io/v1", "CustomResourceDefinition", message))
+}()
 
 // yamlBomb is a short text that stands for ten to the ninth strings.
 var yamlBomb = func() string {

@@ -65,7 +65,7 @@ func FuzzToJSON(f *testing.F) {
 	f.Add([]byte{0xa1, 0x61, 'a', 0xd6, 0x42, 1, 2})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		text, err := cbor.ToJSON(data)
-		if err != nil {
+		if err != nil || bytes.Contains(text, []byte(`\ufffd`)) { // JSON cannot tell bytes apart that are no text
 			return
 		}
 		again, err := cbor.ToJSON(encode(string(text)))
