@@ -36,7 +36,8 @@ type worker struct {
 	busy     map[string]Work
 	counts   map[string]int // actions behind each entry of busy
 	probers  map[ContainerID]*prober
-	messages map[ContainerID]string // the last words of instances that failed
+	messages map[ContainerID]string    // the last words of instances that failed
+	limits   map[ContainerID]Resources // that running instances were given
 	writer   statusWriter
 	deleted  bool // the deletion of the object was carried out
 	finished bool
@@ -53,6 +54,7 @@ func newWorker(a *Agent, pod *corev1.Pod) *worker {
 		counts:   map[string]int{},
 		probers:  map[ContainerID]*prober{},
 		messages: map[ContainerID]string{},
+		limits:   map[ContainerID]Resources{},
 	}
 }
 
@@ -178,6 +180,7 @@ func (w *worker) step(ctx context.Context) time.Time {
 	}
 	w.addMessages(pod, state)
 	w.superviseProbers(ctx, pod, state)
+	w.resize(ctx, pod, state)
 	plan := w.machine.Step(Input{
 		Pod: pod, Runtime: state, Health: w.health(), Busy: maps.Clone(w.busy),
 		HostIP: w.agent.Address, Now: w.agent.Clock.Now(),
@@ -202,6 +205,31 @@ func (w *worker) step(ctx context.Context) time.Time {
 		w.begin(ctx, pod, state, action)
 	}
 	return next
+}
+
+// resize gives running instances the limits that the pod declares now. An
+// instance that this agent did not start is given them again.
+func (w *worker) resize(ctx context.Context, pod *corev1.Pod, state *PodState) {
+	if state == nil {
+		return
+	}
+	for i := range state.Containers {
+		id := state.Containers[i].ID
+		c := containerNamed(pod, id.Name)
+		if !state.Containers[i].Running || c == nil {
+			delete(w.limits, id)
+			continue
+		}
+		want := resourcesOf(c)
+		if got, given := w.limits[id]; given && got == want {
+			continue
+		}
+		if err := w.agent.Runtime.Resize(ctx, id, want); err != nil {
+			w.log.Warn("resizing a container", "container", id.Name, "error", err)
+			continue // it has just ended, and the next one is started with them
+		}
+		w.limits[id] = want
+	}
 }
 
 // updateVolumes brings the files of a pod that exists up to date.

@@ -16,10 +16,24 @@
 // at once and without polling. When a shim itself is killed, the kernel kills
 // its process and the agent what is left of the others.
 //
+// # Commands and clients beside a container
+//
+// The shim listens on a socket in its directory. By it the agent has a command
+// started beside the container: with its environment, working directory, user,
+// mounts and control group, as a child of the shim, so that it cannot outlive
+// the container. When the agent closes the connection, or dies, the command is
+// killed with all of its session. What a command leaves behind after it has
+// ended well lives on as part of the container.
+//
+// By the same socket clients attach to the container's own streams. Output goes
+// to them as it is printed and to the log. A client that reads slowly slows the
+// container down; one that reads nothing for ten seconds is cut off.
+//
 // # The state directory
 //
 //	pods/UID/pod.json                       who it is, its address
 //	pods/UID/containers/NAME/N/config.json  what the Nth restart was told to run
+//	pods/UID/containers/NAME/N/control      the shim's socket
 //	pods/UID/containers/NAME/N/lock         locked by the shim while it lives
 //	pods/UID/containers/NAME/N/state.json   the process, once it was started
 //	pods/UID/containers/NAME/N/exit.json    how it ended, once it has
