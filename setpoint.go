@@ -67,7 +67,7 @@ type Options struct {
 	// ServiceCIDR is where services get their addresses; the zero value is 10.0.0.0/24.
 	ServiceCIDR netip.Prefix
 	// History and HistoryBytes bound how much of the past can be read: ten minutes and 128 MB unless
-	// set. It is kept in memory, and with a DataDir begins anew at a restart.
+	// set. It is kept in memory; with a DataDir it survives a restart.
 	History      time.Duration
 	HistoryBytes int64
 	// Kinds are served beside the built-in ones, and in place of those of the same name.
