@@ -1,6 +1,8 @@
 package apiserver_test
 
 import (
+	"errors"
+	"io"
 	"net"
 	"net/http"
 	"testing"
@@ -48,6 +50,7 @@ func TestUnreadAnswersTakeLittleOfTheKernel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	io.Copy(io.Discard, resp.Body) // or the connection would be closed
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		t.Fatal(resp.Status)
@@ -57,8 +60,11 @@ func TestUnreadAnswersTakeLittleOfTheKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	var most int
-	raw.Control(func(fd uintptr) { most, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT) })
-	if err != nil || most <= 0 || most > 256<<10 {
+	var unknown error
+	closed := raw.Control(func(fd uintptr) {
+		most, unknown = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT)
+	})
+	if err := errors.Join(closed, unknown); err != nil || most <= 0 || most > 256<<10 {
 		t.Errorf("the kernel takes up to %d bytes that it cannot send, %v", most, err)
 	}
 }
