@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/setpoint-dev/setpoint/controller"
+	"github.com/setpoint-dev/setpoint/controllers/cronjob"
 	"github.com/setpoint-dev/setpoint/controllers/daemonset"
 	"github.com/setpoint-dev/setpoint/controllers/deployment"
 	"github.com/setpoint-dev/setpoint/controllers/endpointslice"
@@ -41,6 +42,9 @@ var loops = []loop{
 	}},
 	{"job", func(m *controller.Manager, _ *ControlPlane) error {
 		return job.Setup(m, job.Options{})
+	}},
+	{"cronjob", func(m *controller.Manager, _ *ControlPlane) error {
+		return cronjob.Setup(m, cronjob.Options{})
 	}},
 	{"endpointslice", func(m *controller.Manager, _ *ControlPlane) error {
 		return endpointslice.Setup(m, endpointslice.Options{})

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/setpoint-dev/setpoint/controller"
+	"github.com/setpoint-dev/setpoint/controllers/cronjob"
 	"github.com/setpoint-dev/setpoint/controllers/daemonset"
 	"github.com/setpoint-dev/setpoint/controllers/deployment"
 	"github.com/setpoint-dev/setpoint/controllers/endpointslice"
@@ -114,6 +115,10 @@ func trials() map[string]setpointtest.Trial {
 	sts := &appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](3), Selector: selector, Template: template}}
 	ds := &appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{Selector: selector, Template: template}}
 	j := &batchv1.Job{ObjectMeta: meta, Spec: batchv1.JobSpec{Parallelism: ptr.To[int32](3), Template: once}}
+	cj := &batchv1.CronJob{ObjectMeta: meta, Spec: batchv1.CronJobSpec{
+		Schedule: "* * * * *", ConcurrencyPolicy: batchv1.ForbidConcurrent,
+		JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: once}},
+	}}
 	svc := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
 		Selector: selector.MatchLabels, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(80)}},
 	}}
@@ -169,6 +174,16 @@ func trials() map[string]setpointtest.Trial {
 					return want("active", 0, j.Status.Active)
 				}),
 				podsLeft(0),
+			},
+		},
+		"cronjob": {
+			Setup: func(m *controller.Manager) error { return cronjob.Setup(m, cronjob.Options{}) },
+			Steps: []setpointtest.Step{
+				create(cj, func(c *batchv1.CronJob) error { return want("active", 1, len(c.Status.Active)) }),
+				change(cj, "suspended", `{"spec":{"suspend":true}}`, func(c *batchv1.CronJob) error {
+					return want("active", 1, len(c.Status.Active))
+				}),
+				podsLeft(1),
 			},
 		},
 		"endpointslice": {

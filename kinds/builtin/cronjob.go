@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	_ "time/tzdata" // a time zone means the same on every machine, those without a database of them too
 
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
