@@ -137,6 +137,9 @@ func (c *conformer) special(t *Type, v any) any {
 	text, isText := v.(string)
 	switch t.Kind {
 	case Bytes:
+		if list, ok := v.([]any); ok {
+			return c.byteList(list)
+		}
 		if !isText {
 			c.mismatch(soft, foundValue(v), t.GoName)
 			return nil
@@ -174,6 +177,22 @@ func (c *conformer) special(t *Type, v any) any {
 		c.mismatch(hard, foundValue(v), "string")
 	}
 	return nil
+}
+
+// byteList takes numbers for bytes, as DecodeJSON does; null is none.
+func (c *conformer) byteList(list []any) any {
+	b := make([]byte, 0, len(list))
+	for _, v := range list {
+		n, err := strconv.ParseUint(numberText(v), 10, 8)
+		switch {
+		case isNumeric(v) && err != nil:
+			c.mismatch(soft, "number "+numberText(v), "uint8")
+		case !isNumeric(v) && v != nil:
+			c.mismatch(soft, foundValue(v), "uint8")
+		}
+		b = append(b, byte(n))
+	}
+	return encodeBase64(b)
 }
 
 func isNumeric(v any) bool {
