@@ -76,7 +76,7 @@ func (s *Server) podCommand(w http.ResponseWriter, r *request, path string) erro
 		return err
 	}
 	ctx, cancel := s.streamContext(r)
-	defer cancel()
+	defer cancel(nil)
 	query := url.Values{"command": r.query["command"]}
 	for name, wanted := range map[string]bool{
 		"stdin": want.Stdin, "stdout": want.Stdout, "stderr": want.Stderr, "tty": want.TTY,
@@ -96,18 +96,26 @@ func (s *Server) podCommand(w http.ResponseWriter, r *request, path string) erro
 		return err
 	}
 	switched(w)
-	s.relayCommand(cancel, client, agent)
+	stop := context.AfterFunc(ctx, func() { client.Expire() })
+	defer stop()
+	s.relayCommand(ctx, cancel, client, agent)
 	return nil
 }
 
+// Why a stream ends that neither side has ended.
+var (
+	errStopping = errors.New("the server stops")
+	errIdle     = fmt.Errorf("nothing has moved for %s", idleMax)
+)
+
 // streamContext is the context of what lasts as long as its client wants: it ends with the request
 // and with the server.
-func (s *Server) streamContext(r *request) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(r.http.Context())
+func (s *Server) streamContext(r *request) (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(r.http.Context())
 	go func() { // ends with the request
 		select {
 		case <-s.stopped:
-			cancel()
+			cancel(errStopping)
 		case <-ctx.Done():
 		}
 	}()
@@ -138,7 +146,9 @@ func commandStreams(query url.Values) (streaming.Streams, error) {
 
 // relayCommand copies between a client and an agent until the command has ended, the client or the
 // agent is gone, or nothing has moved for too long.
-func (s *Server) relayCommand(cancel func(), client *streaming.Command, agent *agentStream) {
+func (s *Server) relayCommand(
+	ctx context.Context, cancel context.CancelCauseFunc, client *streaming.Command, agent *agentStream,
+) {
 	defer client.Close()
 	moving := s.watchIdle(cancel)
 	defer moving.stop()
@@ -167,30 +177,27 @@ func (s *Server) relayCommand(cancel func(), client *streaming.Command, agent *a
 				moving.touch()
 				_ = to.WriteJSON(nodewire.Resize, size)
 			case <-client.Gone():
-				cancel()
+				cancel(streaming.ErrGone)
 				return
 			case <-over:
 				return
 			}
 		}
 	})
-	if status := receiveOutput(client, agent, moving); status != nil {
+	if status := receiveOutput(ctx, client, agent, moving); status != nil {
 		client.Finish(status)
 	}
 }
 
 // receiveOutput passes on what a command prints and returns how it ended: nil if the client is gone.
-func receiveOutput(client *streaming.Command, agent *agentStream, moving *idle) *metav1.Status {
+func receiveOutput(
+	ctx context.Context, client *streaming.Command, agent *agentStream, moving *idle,
+) *metav1.Status {
 	stdout, stderr := moving.writer(client.Stdout), moving.writer(client.Stderr)
 	for from := nodewire.NewReader(agent); ; {
 		kind, payload, err := from.Next()
 		if err != nil {
-			select {
-			case <-client.Gone():
-				return nil
-			default:
-				return failedCommand("the connection to the node was lost")
-			}
+			return brokenOff(ctx, client)
 		}
 		switch kind {
 		case nodewire.Stdout:
@@ -204,6 +211,19 @@ func receiveOutput(client *streaming.Command, agent *agentStream, moving *idle) 
 			return nil
 		}
 	}
+}
+
+// brokenOff says why a command ended without a result: nil if the client is gone.
+func brokenOff(ctx context.Context, client *streaming.Command) *metav1.Status {
+	select {
+	case <-client.Gone():
+		return nil
+	default:
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return failedCommand(cause.Error())
+	}
+	return failedCommand("the connection to the node was lost")
 }
 
 // commandStatus says in a client's form how a command ended.
@@ -241,7 +261,7 @@ type idle struct {
 
 // watchIdle calls end when nothing has moved. It looks twice in idleMax, so that what moves costs no
 // more than a flag.
-func (s *Server) watchIdle(end func()) *idle {
+func (s *Server) watchIdle(end context.CancelCauseFunc) *idle {
 	ticker := s.clock.NewTimer(idleMax / 2)
 	stopped := make(chan struct{})
 	m := &idle{stop: sync.OnceFunc(func() { close(stopped); ticker.Stop() })}
@@ -252,12 +272,12 @@ func (s *Server) watchIdle(end func()) *idle {
 			case <-stopped:
 				return
 			}
-			if moved := m.moved.Swap(false); !moved && still {
-				end()
+			moved := m.moved.Swap(false)
+			if !moved && still {
+				end(errIdle)
 				return
-			} else {
-				still = !moved
 			}
+			still = !moved
 			ticker.Reset(idleMax / 2)
 		}
 	}()

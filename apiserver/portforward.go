@@ -36,7 +36,7 @@ func (s *Server) podForward(w http.ResponseWriter, r *request) error {
 		return apierrors.NewBadRequest(fmt.Sprintf("pod %q is not running: its phase is %s", r.name, phase))
 	}
 	ctx, cancel := s.streamContext(r)
-	defer cancel()
+	defer cancel(nil)
 	moving := s.watchIdle(cancel)
 	defer moving.stop()
 	dial := func(ctx context.Context, port uint16) (streaming.Port, error) {

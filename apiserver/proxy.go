@@ -54,7 +54,7 @@ func (s *Server) proxy(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	ctx, cancel := s.streamContext(r)
-	defer cancel()
+	defer cancel(nil)
 	transport := &http.Transport{
 		// The context of a dial ends with it, and a connection is to last as long as its request.
 		DialContext:       func(context.Context, string, string) (net.Conn, error) { return to.dial(ctx) },
@@ -185,7 +185,7 @@ func (s *Server) proxyAgent(w http.ResponseWriter, r *request, name string) erro
 		return err
 	}
 	ctx, cancel := s.streamContext(r)
-	defer cancel()
+	defer cancel(nil)
 	return s.passOn(ctx, w, r, &url.URL{Scheme: "http", Host: name}, t.client)
 }
 

@@ -21,13 +21,14 @@ type Streams struct {
 
 // Command is a client that runs a command, or is attached to a container.
 type Command struct {
-	Stdin          io.Reader          // ends when the client says so, or is gone; nil if not wanted
+	Stdin          io.Reader          // ends when the client says so, fails if it is cut off; nil if not wanted
 	Stdout, Stderr io.Writer          // drop what is not wanted
 	Sizes          chan nodewire.Size // of the client's terminal, the newest; never closed
 
 	conn   *conn
+	stdin  io.Closer // drops what is still typed; nil if that needs nothing
 	status func(*metav1.Status) error
-	finish func() // lets the client read all that was sent, and closes
+	finish func() // lets the client read all that was sent
 }
 
 // AcceptCommand upgrades a request for a command. The error is ErrGone, or a Status that the request
@@ -45,21 +46,40 @@ func AcceptCommand(w http.ResponseWriter, r *http.Request, want Streams) (*Comma
 // Gone is closed when the client is.
 func (c *Command) Gone() <-chan struct{} { return c.conn.gone }
 
-// Finish tells the client how the command ended, and closes the connection when it was read.
+// Finish tells the client how the command ended, and closes the connection when that was read, or
+// when the client has had time enough to.
 func (c *Command) Finish(status *metav1.Status) {
+	defer c.Close()
+	defer c.Expire()()
 	if c.status(status) == nil {
+		c.dropInput()
 		c.finish()
 	}
-	c.conn.Close()
+}
+
+// Expire closes the connection after the time that a client may take to read what was sent, so that
+// one that reads nothing holds nobody up. The function that it returns calls that off.
+func (c *Command) Expire() (stop func() bool) {
+	return time.AfterFunc(lingerMax, func() { c.conn.Close() }).Stop
 }
 
 // Close closes the connection.
-func (c *Command) Close() { c.conn.Close() }
+func (c *Command) Close() {
+	c.dropInput()
+	c.conn.Close()
+}
+
+func (c *Command) dropInput() {
+	if c.stdin != nil {
+		c.stdin.Close()
+	}
+}
 
 // The subprotocols, the best first.
 var (
 	commandWebSocket = []string{
-		remotecommand.StreamProtocolV5Name, remotecommand.StreamProtocolV4Name, v4Base64, "channel.k8s.io", base64Name, "",
+		remotecommand.StreamProtocolV5Name, remotecommand.StreamProtocolV4Name, v4Base64,
+		"channel.k8s.io", base64Name, "",
 	}
 	commandSPDY = []string{
 		remotecommand.StreamProtocolV4Name, remotecommand.StreamProtocolV3Name,
@@ -104,23 +124,17 @@ func webSocketCommand(w http.ResponseWriter, r *http.Request, want Streams) (*Co
 	if want.Stdout {
 		c.Stdout, lowest = ch.output(stdoutNumber), stdoutNumber
 	}
-	var stdin io.ReadCloser
 	if want.Stdin {
-		stdin = ch.input(stdinNumber)
-		c.Stdin = stdin
+		stdin := ch.input(stdinNumber)
+		c.Stdin, c.stdin = stdin, stdin
 	}
 	sizes := ch.input(sizeNumber)
 	go readSizes(sizes, c.Sizes)
-	c.finish = func() {
-		if stdin != nil {
-			stdin.Close() // what is still typed is dropped
-		}
-		linger(ws, conn, ch.read)
-	}
+	c.finish = func() { linger(ws, conn, ch.read) }
 	ch.serve()
 	// An empty message tells the client that the streams are there.
 	if err := ch.send(lowest, nil); err != nil {
-		conn.Close()
+		c.Close()
 		return nil, ErrGone
 	}
 	return c, nil
@@ -148,12 +162,17 @@ func statusWriter(w io.Writer, protocol string) func(*metav1.Status) error {
 	}
 }
 
-// readSizes passes on the sizes of a terminal until their stream ends. One that nobody has taken yet
-// is replaced by the next.
+// sizeBytesMax bounds the text of a size, and so what is kept of one that does not end.
+const sizeBytesMax = 1 << 10
+
+// readSizes passes on the sizes of a terminal until their stream ends, or is none of sizes. One that
+// nobody has taken yet is replaced by the next.
 func readSizes(r io.ReadCloser, sizes chan nodewire.Size) {
 	defer r.Close()
-	for decoder := json.NewDecoder(r); ; {
+	text := &io.LimitedReader{R: r}
+	for decoder := json.NewDecoder(text); ; {
 		var size nodewire.Size
+		text.N = sizeBytesMax
 		if decoder.Decode(&size) != nil {
 			return
 		}
@@ -189,7 +208,7 @@ func spdyCommand(w http.ResponseWriter, r *http.Request, want Streams) (*Command
 	}
 	c := &Command{Stdout: io.Discard, Stderr: io.Discard, Sizes: make(chan nodewire.Size, 1), conn: conn}
 	if s := byType["stdin"]; s != nil && want.Stdin {
-		c.Stdin = s
+		c.Stdin = wholeReader{s, conn}
 	}
 	if s := byType["stdout"]; s != nil {
 		c.Stdout = s

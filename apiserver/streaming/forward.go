@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -44,12 +43,12 @@ var (
 
 // ServeForward upgrades a request and connects the client to ports until it is gone or the context
 // ends. The error is nil, ErrGone, or a Status that the request can still be answered with.
-func ServeForward(ctx context.Context, w http.ResponseWriter, r *http.Request, ports []uint16, dial Dial) error {
+func ServeForward(
+	ctx context.Context, w http.ResponseWriter, r *http.Request, ports []uint16, dial Dial,
+) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	f := &forward{ctx: ctx, dial: dial, pairs: map[string]*pair{}}
-	defer f.running.Wait()
-	defer cancel()
+	f := &forward{ctx: ctx, dial: dial, serving: make(chan struct{}), pairs: map[string]*pair{}}
+	defer f.end(cancel)
 	switch {
 	case isSPDY(r):
 		streams, c, _, err := upgradeSPDY(w, r, forwardSPDY, f.opened)
@@ -64,7 +63,7 @@ func ServeForward(ctx context.Context, w http.ResponseWriter, r *http.Request, p
 		if err != nil {
 			return err
 		}
-		streams, err := spdy.NewServerConnectionWithPings(&messages{Conn: c, ws: ws}, f.opened, pingPeriod)
+		streams, err := spdy.NewServerConnectionWithPings(&messages{conn: c, ws: ws}, f.opened, pingPeriod)
 		if err != nil {
 			return ErrGone
 		}
@@ -88,10 +87,13 @@ type forward struct {
 	dial    Dial
 	running sync.WaitGroup
 
-	mu      sync.Mutex // guards all below
+	serving chan struct{} // closed when the two below are set
 	streams httpstream.Connection
-	pairs   map[string]*pair // that are not complete, by the client's number
-	count   int              // of connections
+	conn    *conn // below streams
+
+	mu    sync.Mutex       // guards all below
+	pairs map[string]*pair // that are not complete, by the client's number
+	count int              // of connections
 }
 
 // pair is the two streams of a connection.
@@ -100,13 +102,23 @@ type pair struct {
 	timer        *time.Timer // ends a pair that stays alone
 }
 
+// end ends all connections and waits for them. None begins any more.
+func (f *forward) end(cancel func()) {
+	f.mu.Lock()
+	cancel()
+	for _, p := range f.pairs {
+		p.timer.Stop()
+	}
+	f.mu.Unlock()
+	f.running.Wait()
+}
+
 // serve waits for the client's end, or the context's.
 func (f *forward) serve(streams httpstream.Connection, c *conn) error {
 	defer streams.Close()
 	defer c.Close()
-	f.mu.Lock()
-	f.streams = streams
-	f.mu.Unlock()
+	f.streams, f.conn = streams, c
+	close(f.serving)
 	select {
 	case <-f.ctx.Done():
 	case <-c.gone:
@@ -132,6 +144,9 @@ func (f *forward) opened(s httpstream.Stream, replied <-chan struct{}) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.ctx.Err() != nil {
+		return ErrGone // see end
+	}
 	p := f.pairs[id]
 	if p == nil {
 		if f.count+len(f.pairs) >= forwardsMax {
@@ -155,26 +170,27 @@ func (f *forward) opened(s httpstream.Stream, replied <-chan struct{}) error {
 	delete(f.pairs, id)
 	f.count++
 	f.running.Go(func() {
-		defer f.done(p)
-		select {
-		case <-replied: // before it is answered, nothing may be written
-		case <-f.ctx.Done():
+		defer f.done()
+		for _, ready := range []<-chan struct{}{f.serving, replied} { // only then may it be written to
+			select {
+			case <-ready:
+			case <-f.ctx.Done():
+				return
+			}
 		}
 		f.connect(uint16(port), p)
+		f.streams.RemoveStreams(p.data, p.errors)
 	})
 	return nil
 }
 
 const portHeader = "port"
 
-// done forgets a connection.
-func (f *forward) done(p *pair) {
+// done counts a connection no more.
+func (f *forward) done() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.count--
-	if f.streams != nil {
-		f.streams.RemoveStreams(p.data, p.errors)
-	}
 }
 
 // drop forgets a stream whose other one did not come.
@@ -195,7 +211,7 @@ func (f *forward) drop(id string) {
 func (f *forward) connect(port uint16, p *pair) {
 	stop := context.AfterFunc(f.ctx, func() { p.data.Reset(); p.errors.Reset() })
 	defer stop()
-	if err := f.relay(port, p.data); err != nil {
+	if err := f.relay(port, duplex{wholeReader{p.data, f.conn}, p.data}); err != nil {
 		fmt.Fprintf(p.errors, "error forwarding port %d: %v", port, err)
 		p.errors.Close()
 		p.data.Reset()
@@ -283,10 +299,10 @@ type duplex struct {
 
 // messages is a byte stream over a WebSocket, whose messages are pieces of it.
 type messages struct {
-	net.Conn // closes, and knows addresses
-	ws       *websocket.Conn
-	rest     io.Reader
-	mu       sync.Mutex // guards writing
+	*conn // closes, and knows addresses
+	ws    *websocket.Conn
+	rest  io.Reader
+	mu    sync.Mutex // guards writing
 }
 
 func (m *messages) Read(p []byte) (int, error) {
@@ -294,6 +310,7 @@ func (m *messages) Read(p []byte) (int, error) {
 		if m.rest == nil {
 			kind, message, err := m.ws.NextReader()
 			if err != nil {
+				m.conn.end()
 				return 0, io.EOF
 			}
 			if kind != websocket.BinaryMessage {

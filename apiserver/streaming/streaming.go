@@ -10,6 +10,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"slices"
@@ -87,6 +88,30 @@ func (c *conn) Write(p []byte) (int, error) {
 func (c *conn) Close() error {
 	c.end()
 	return c.Conn.Close()
+}
+
+func (c *conn) isGone() bool {
+	select {
+	case <-c.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// wholeReader reads a stream of SPDY, which ends in the same way when the client ends it and when the
+// connection breaks: the latter is an error here, for what was cut off must not look complete.
+type wholeReader struct {
+	io.Reader
+	conn *conn
+}
+
+func (r wholeReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if err == io.EOF && r.conn.isGone() {
+		err = ErrGone
+	}
+	return n, err
 }
 
 // hijack takes a request's connection over.

@@ -55,8 +55,9 @@ func ping(ws *websocket.Conn, c *conn) {
 		case <-c.gone:
 			return
 		case <-ticker.C:
-			// An error other than that somebody else is writing shows in the conn.
-			_ = ws.WriteControl(websocket.PingMessage, nil, time.Now().Add(pingPeriod))
+			// It waits like everything that is sent: who reads nothing for a while is not gone. An
+			// error shows in the conn.
+			_ = ws.WriteControl(websocket.PingMessage, nil, time.Time{})
 		}
 	}
 }
@@ -102,7 +103,7 @@ func (c *channels) serve() {
 		defer c.conn.end()
 		defer func() {
 			for _, in := range c.inputs {
-				in.Close()
+				in.CloseWithError(ErrGone) // what is cut off must not look complete
 			}
 		}()
 		for {
@@ -138,19 +139,10 @@ func (c *channels) receive(message io.Reader) error {
 	if in == nil {
 		return nil
 	}
-	if _, err := io.Copy(in, message); err != nil && c.isGone() {
+	if _, err := io.Copy(in, message); err != nil && c.conn.isGone() {
 		return err
 	}
 	return nil // what nobody reads any more is dropped
-}
-
-func (c *channels) isGone() bool {
-	select {
-	case <-c.conn.gone:
-		return true
-	default:
-		return false
-	}
 }
 
 // input returns a stream that the client writes. It must be called before serve.
