@@ -169,7 +169,8 @@ func (c *Cache) feed(gvk schema.GroupVersionKind, of form) (*feed, error) {
 
 func (c *Cache) newFeed(gvk schema.GroupVersionKind, mapping *meta.RESTMapping) *feed {
 	f := &feed{
-		gvk: gvk, server: c.server, quiet: c.opts.Quiet, clock: c.opts.Clock, log: c.opts.Logger,
+		gvk: gvk, server: c.server, quiet: c.opts.Quiet, clock: c.opts.Clock, random: c.opts.Random,
+		log:        c.opts.Logger,
 		namespaced: mapping.Scope.Name() == meta.RESTScopeNameNamespace,
 		onError:    c.opts.DefaultWatchErrorHandler, table: newTable(),
 	}

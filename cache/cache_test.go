@@ -348,6 +348,41 @@ func TestUnreachableServerIsAskedLessAndLess(t *testing.T) {
 	})
 }
 
+// Waits are spread by the randomness that the cache is given.
+func TestWaitsFollowFromTheRandomness(t *testing.T) {
+	for name, test := range map[string]struct {
+		random       float64
+		again, round time.Duration // the second time a server is asked that failed; a resync
+	}{
+		"least": {0, 50 * time.Millisecond, 9 * time.Hour},
+		"half":  {0.5, 75 * time.Millisecond, 10 * time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, cache.Options{Random: func() float64 { return test.random }}, func(w *world) {
+				w.create(pod("a"))
+				var asked []time.Time
+				w.server.Fail(tinyapi.Faults{Before: func(*http.Request) (*http.Response, error) {
+					if asked = append(asked, time.Now()); len(asked) < 3 {
+						return tinyapi.Failure(503, "ServiceUnavailable"), nil
+					}
+					return nil, nil
+				}})
+				h := &teller{}
+				w.listen(h)
+				w.pass(time.Second)
+				h.take()
+				if again := asked[1].Sub(asked[0]); again != test.again {
+					t.Errorf("asked again after %v, want %v", again, test.again)
+				}
+				w.pass(test.round - 2*time.Second)
+				w.wantTold(h)
+				w.pass(2 * time.Second)
+				w.wantTold(h, "updated a/ to a/")
+			})
+		})
+	}
+}
+
 func TestResyncTellsOfEveryObject(t *testing.T) {
 	inWorld(t, cache.Options{}, func(w *world) {
 		w.create(pod("a"), pod("b"))

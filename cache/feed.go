@@ -24,6 +24,7 @@ type feed struct {
 	streams    []*stream
 	quiet      time.Duration
 	clock      clock.WithTicker
+	random     func() float64
 	log        *slog.Logger
 	onError    toolscache.WatchErrorHandlerWithContext
 	reflector  *toolscache.Reflector // names the feed to onError, and does nothing
@@ -51,6 +52,14 @@ type waiter struct {
 }
 
 func (f *feed) String() string { return f.gvk.String() }
+
+// between returns a time between two.
+func (f *feed) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(f.random()*float64(most-least))
+}
+
+// jitter spreads a period by a tenth to either side.
+func (f *feed) jitter(d time.Duration) time.Duration { return f.between(d-d/10, d+d/10) }
 
 // start runs streams and handlers until the context ends or the feed is stopped.
 func (f *feed) start(ctx context.Context, running *sync.WaitGroup) {

@@ -105,7 +105,7 @@ func (r *registration) schedule(now time.Time) time.Duration {
 	for i := range r.resyncs {
 		s := &r.resyncs[i]
 		if !s.due.After(now) {
-			s.due = now.Add(jitter(s.period))
+			s.due = now.Add(r.view.feed.jitter(s.period))
 		}
 		wait = min(wait, s.due.Sub(now))
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -36,6 +37,9 @@ type Options struct {
 	DetectMutations bool
 	// Clock is what time is read from; nil is the machine's.
 	Clock clock.WithTicker
+	// Random returns numbers from 0 to below 1, by which waits are spread so that clients don't ask in
+	// step; it may be called concurrently. Nil is math/rand/v2's.
+	Random func() float64
 	// Logger is told of watches that break; nil is slog.Default().
 	Logger *slog.Logger
 }
@@ -50,6 +54,9 @@ func (o *Options) complete(config *rest.Config) (err error) {
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
+	}
+	if o.Random == nil {
+		o.Random = rand.Float64
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -173,7 +172,7 @@ var (
 func (s *stream) watch(ctx context.Context, listed *bool, whole bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	quiet, life := s.feed.quiet, watchMin.Seconds()*(1+rand.Float64())
+	quiet, life := s.feed.quiet, watchMin.Seconds()*(1+s.feed.random())
 	brief := s.brief && *listed
 	if brief {
 		quiet, life = 3*briefLife, briefLife.Seconds()
@@ -360,7 +359,7 @@ func (s *stream) open(ctx context.Context, cancel context.CancelCauseFunc, withL
 func (s *stream) backoff() time.Duration {
 	wait := min(reconnectMin<<min(s.failures, 16), reconnectMax)
 	s.failures++
-	return wait/2 + rand.N(wait/2+1)
+	return s.feed.between(wait/2, wait)
 }
 
 func (s *stream) sleep(ctx context.Context, d time.Duration) {
@@ -371,6 +370,3 @@ func (s *stream) sleep(ctx context.Context, d time.Duration) {
 	case <-timer.C():
 	}
 }
-
-// jitter spreads a period by a tenth to either side.
-func jitter(d time.Duration) time.Duration { return d - d/10 + rand.N(d/5+1) }

@@ -64,8 +64,11 @@ type ManagerOptions struct {
 	// looked at again though nothing is known to have changed (SyncPeriod). Its HTTPClient, Scheme and
 	// Mapper are those above.
 	Cache crcache.Options
+	// DetectMutations has the cache panic when somebody modifies what it shares; it is for tests, as it
+	// decodes each object again.
+	DetectMutations bool
 	// Lease, if not nil, has controllers run only while this process holds it. The manager fills in
-	// Client, Clock and Logger where they are nil.
+	// Client, Clock, Random and Logger where they are nil.
 	Lease *lease.Options
 	// Shards, if more than one, has all replicas with the same Lease and number of shards work side by
 	// side: each key is in one of so many shards, each shard has a lease of its own (that of Lease with
@@ -85,6 +88,9 @@ type ManagerOptions struct {
 	Logger *slog.Logger
 	// Clock is what time is read from; nil is the machine's.
 	Clock clock.WithTicker
+	// Random returns numbers from 0 to below 1, by which waits are spread; it may be called
+	// concurrently. Nil is math/rand/v2's.
+	Random func() float64
 }
 
 // Manager runs controllers, and what they share: one cache, one client, one sink of events. Use
@@ -185,7 +191,9 @@ func (o *ManagerOptions) fill(config *rest.Config) (err error) {
 
 // cache returns the settings of the cache.
 func (o *ManagerOptions) cache() cache.Options {
-	all := cache.Options{Options: o.Cache, Clock: o.Clock, Logger: o.Logger}
+	all := cache.Options{
+		Options: o.Cache, DetectMutations: o.DetectMutations, Clock: o.Clock, Random: o.Random, Logger: o.Logger,
+	}
 	all.HTTPClient, all.Scheme, all.Mapper = o.HTTPClient, o.Scheme, o.Mapper
 	return all
 }
@@ -311,6 +319,9 @@ func (m *Manager) run(ctx context.Context, loops []*loop) error {
 	}
 	if options.Clock == nil {
 		options.Clock = m.opts.Clock
+	}
+	if options.Random == nil {
+		options.Random = m.opts.Random
 	}
 	if options.Logger == nil {
 		options.Logger = m.opts.Logger

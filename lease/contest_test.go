@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -119,6 +120,46 @@ func TestB130_LeaseThatIsRenewedMeanwhileIsNotTaken(t *testing.T) {
 		w.wantTerm(two, 8)
 		two.cancel()
 		<-two.result
+	})
+}
+
+// A candidate that waits looks again after between one and two periods; how long follows from the
+// randomness that it is given.
+func TestWaitingCandidatesAreSpread(t *testing.T) {
+	inWorld(t, func(w *world) {
+		holder := w.run("one", 0)
+		var looked []time.Time
+		w.server.Fail(tinyapi.Faults{Before: func(r *http.Request) (*http.Response, error) {
+			if r.Method == http.MethodGet {
+				looked = append(looked, time.Now())
+			}
+			return nil, nil
+		}})
+		random := []float64{0, 0.5, 0.75}
+		opts := w.options("two")
+		opts.Random = func() float64 {
+			next := random[0]
+			random = append(random[1:], next)
+			return next
+		}
+		ctx, cancel := context.WithCancel(w.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- lease.Run(ctx, opts, nil) }()
+		w.pass(9 * time.Second)
+		cancel()
+		if err := <-ended; err != nil {
+			w.Error(err)
+		}
+		var waits []time.Duration
+		for i := range looked[1:] {
+			waits = append(waits, looked[i+1].Sub(looked[i]))
+		}
+		want := []time.Duration{2 * time.Second, 3 * time.Second, 3500 * time.Millisecond}
+		if diff := cmp.Diff(want, waits); diff != "" {
+			w.Errorf("waits (-want +got):\n%s", diff)
+		}
+		holder.cancel()
+		<-holder.result
 	})
 }
 

@@ -48,6 +48,9 @@ type Options struct {
 	ReleaseTimeout time.Duration
 	// Clock is what time is read from; nil is the machine's.
 	Clock clock.WithTicker
+	// Random returns numbers from 0 to below 1, by which candidates are spread; it may be called
+	// concurrently. Nil is math/rand/v2's.
+	Random func() float64
 	// Logger is told of terms that begin and end; nil is slog.Default().
 	Logger *slog.Logger
 }
@@ -97,6 +100,9 @@ func (o *Options) fill() error {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
+	if o.Random == nil {
+		o.Random = rand.Float64
+	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -128,7 +134,8 @@ func (r *runner) acquire(ctx context.Context) bool {
 			return true
 		}
 		// Candidates that wait for one lease don't try in step.
-		sleep(ctx, r.opts.Clock, r.opts.RetryPeriod+rand.N(r.opts.RetryPeriod))
+		spread := time.Duration(r.opts.Random() * float64(r.opts.RetryPeriod))
+		sleep(ctx, r.opts.Clock, r.opts.RetryPeriod+spread)
 	}
 	return false
 }
