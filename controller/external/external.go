@@ -3,7 +3,7 @@
 // Before the thing is made, a marker is written to the object it is for, and the write goes through only
 // if the object is as it was read. After it, what was made is recorded. A marker without a record says
 // that nobody knows: the provider is asked by a key that follows from the object's uid, before anything is
-// made again.
+// made again. So is a marker that an older generation of the object left, before another takes its place.
 package external
 
 import (
@@ -70,12 +70,17 @@ func (op Operation) Ensure(ctx context.Context, c client.Client, obj client.Obje
 	if of, id, ok := strings.Cut(obj.GetAnnotations()[op.Name], " "); ok && of == key {
 		return id, 0, nil
 	}
-	if obj.GetAnnotations()[op.pending()] == key {
-		if id, err = op.Provider.Find(ctx, key); err != nil {
+	pending := obj.GetAnnotations()[op.pending()]
+	if strings.HasPrefix(pending, string(obj.GetUID())) { // and not copied from another object
+		if id, err = op.Provider.Find(ctx, pending); err != nil {
 			return "", 0, fmt.Errorf("%s: was it made: %w", op.Name, err)
 		}
-	} else if err = op.write(ctx, c, obj, map[string]string{op.pending(): key}); err != nil {
-		return "", 0, err
+	}
+	if pending != key {
+		if err = op.mark(ctx, c, obj, key, pending, id); err != nil {
+			return "", 0, err
+		}
+		id = ""
 	}
 	if id == "" {
 		if id, err = op.Provider.Create(ctx, key); err != nil {
@@ -83,6 +88,16 @@ func (op Operation) Ensure(ctx context.Context, c client.Client, obj client.Obje
 		}
 	}
 	return op.record(ctx, c, obj, key, id)
+}
+
+// mark writes the marker. What was found under the marker of an older generation, if anything, is
+// recorded in the same write: else nobody would ever know of it.
+func (op Operation) mark(ctx context.Context, c client.Client, obj client.Object, key, older, id string) error {
+	set := map[string]string{op.pending(): key}
+	if id != "" {
+		set[op.Name] = older + " " + id
+	}
+	return op.write(ctx, c, obj, set)
 }
 
 // record notes what was made, or that it is of no use.

@@ -135,6 +135,45 @@ func TestB136_ThingIsNotLeaked(t *testing.T) {
 	w.wantCalls("create", "find")
 }
 
+// TestMarkerOfAnOlderGenerationIsLookedUp has the object change while nobody knows whether the thing of
+// its first generation was made.
+func TestMarkerOfAnOlderGenerationIsLookedUp(t *testing.T) {
+	w := newWorld(t)
+	w.op.PerGeneration = true
+	w.office.lose = true
+	obj := func(generation int64) *corev1.ConfigMap {
+		o := w.read()
+		o.Generation = generation // ConfigMaps have none of their own
+		return o
+	}
+	if _, _, err := w.op.Ensure(t.Context(), w.cp.Client, obj(1)); err == nil {
+		t.Error("no error, and nobody knows what was made")
+	}
+	first := string(w.read().UID) + "-1"
+	if _, _, err := w.op.Ensure(t.Context(), w.cp.Client, obj(2)); err == nil {
+		t.Error("no error, and nobody knows what was made for the second generation")
+	}
+	if diff := cmp.Diff(first+" thing-a", w.read().Annotations["example.dev/thing"]); diff != "" {
+		t.Errorf("what the first generation made is not recorded (-want +got):\n%s", diff)
+	}
+	if id, _, err := w.op.Ensure(t.Context(), w.cp.Client, obj(2)); id != "thing-b" || err != nil {
+		t.Errorf("Ensure() = %q, %v, want what the second generation made", id, err)
+	}
+	w.wantCalls("create", "find", "create", "find")
+
+	// A copy of an object has the annotations of the first, and nothing to do with its things.
+	w.office.calls, w.office.lose = nil, false
+	copied := w.read()
+	copied.Annotations = map[string]string{"example.dev/thing-pending": "another-uid"}
+	if err := w.cp.Client.Update(t.Context(), copied); err != nil {
+		t.Fatal(err)
+	}
+	if id, _, err := w.op.Ensure(t.Context(), w.cp.Client, obj(3)); id != "thing-c" || err != nil {
+		t.Errorf("Ensure() = %q, %v, want a thing of its own", id, err)
+	}
+	w.wantCalls("create")
+}
+
 // TestB138_UnusableThingsAreMadeMoreAndMoreRarely has the office make nothing of use for a day.
 func TestB138_UnusableThingsAreMadeMoreAndMoreRarely(t *testing.T) {
 	w := newWorld(t)
