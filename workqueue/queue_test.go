@@ -2,6 +2,7 @@ package workqueue_test
 
 import (
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -401,6 +402,66 @@ func TestMetrics(t *testing.T) {
 }
 
 // No key is lost and none is worked on twice at once, however many add and work.
+// TestB121_EveryAddInARunLeadsToALaterRun does what workers and watches do in any order, from a seed: no add,
+// in whatever way and whatever becomes of the run that it falls into, is lost.
+func TestB121_EveryAddInARunLeadsToALaterRun(t *testing.T) {
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 121))
+		q, clock := newQueue(t, workqueue.Options[string]{DelayMax: time.Minute})
+		keys := []string{"a", "b", "c", "d"}
+		owed := map[string]string{} // key to the last add that no run has followed
+		inWork := map[string]bool{}
+		get := func() bool {
+			key, _, ok := q.TryGet()
+			if ok {
+				delete(owed, key)
+				inWork[key] = true
+			}
+			return ok
+		}
+		for range 300 {
+			key := keys[random.IntN(len(keys))]
+			switch op := random.IntN(9); {
+			case op == 0:
+				q.Add(key)
+				owed[key] = "Add"
+			case op == 1:
+				q.AddAfter(key, time.Duration(random.IntN(3000))*time.Millisecond)
+				owed[key] = "AddAfter"
+			case op == 2:
+				q.Fail(key, errors.New("failed"), random.IntN(3)-1)
+				owed[key] = "Fail"
+			case op == 3:
+				q.AddWith(workqueue.AddOptions{Priority: random.IntN(5) - 2, After: time.Duration(random.IntN(2))}, key)
+				owed[key] = "AddWith"
+			case op == 4:
+				q.Forget(key)
+			case op == 5 && inWork[key]:
+				delete(inWork, key)
+				q.Done(key)
+			case op == 6:
+				clock.Step(time.Duration(random.IntN(2000)) * time.Millisecond)
+			default:
+				get()
+			}
+		}
+		for key := range inWork {
+			q.Done(key)
+		}
+		for range 10 {
+			for clock.Step(time.Minute); get(); {
+			}
+			for key := range inWork {
+				delete(inWork, key)
+				q.Done(key)
+			}
+		}
+		if len(owed) > 0 {
+			t.Errorf("seed %d: no run followed on %v", seed, owed)
+		}
+	}
+}
+
 func TestConcurrentAddsAndWorkers(t *testing.T) {
 	q := workqueue.New(workqueue.Options[int]{})
 	const keys, adders, rounds = 50, 4, 2000
