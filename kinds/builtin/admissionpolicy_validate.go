@@ -14,6 +14,7 @@ import (
 
 	"github.com/setpoint-dev/setpoint/kinds"
 	"github.com/setpoint-dev/setpoint/kinds/check"
+	"github.com/setpoint-dev/setpoint/kinds/expression"
 	"github.com/setpoint-dev/setpoint/kinds/tree"
 )
 
@@ -25,7 +26,8 @@ const (
 
 func validateValidatingPolicy(obj kinds.Object) field.ErrorList {
 	var e check.Errors
-	spec := policySpec(&e, obj, false)
+	p := policy{errs: &e}
+	spec := p.spec(obj, false)
 	if spec.Len("validations") == 0 && spec.Len("auditAnnotations") == 0 {
 		for _, name := range []string{"validations", "auditAnnotations"} {
 			e.Required(spec.At(name), "validations or auditAnnotations must contain at least one item")
@@ -33,18 +35,39 @@ func validateValidatingPolicy(obj kinds.Object) field.ErrorList {
 		return e.List()
 	}
 	for _, v := range spec.Each("validations") {
-		policyValidation(&e, v)
+		p.validation(v)
 	}
-	auditAnnotations(&e, spec, tree.Str(obj, "metadata", "name"))
+	p.auditAnnotations(spec, tree.Str(obj, "metadata", "name"))
 	return e.List()
 }
 
-// policySpec checks what both kinds of policies have.
-func policySpec(e *check.Errors, obj kinds.Object, mutates bool) check.At {
+// policy is one whose expressions are compiled as it is checked.
+type policy struct {
+	errs     *check.Errors
+	compiler expression.Compiler
+	params   bool // whether it has any
+}
+
+// scope is what the policy's expressions may name.
+func (p *policy) scope() expression.Scope {
+	return expression.Scope{Params: p.params, Authorizer: true}
+}
+
+// compile checks an expression.
+func (p *policy) compile(path check.Path, e *expression.Expression, s expression.Scope) {
+	if err := p.compiler.Check(path.Field(), e, s); err != nil {
+		p.errs.Add(err)
+	}
+}
+
+// spec checks what both kinds of policies have.
+func (p *policy) spec(obj kinds.Object, mutates bool) check.At {
+	e := p.errs
 	spec := check.Root(obj).Child("spec")
 	spec.Path = check.NewPath("spec")
 	e.OptionalOneOf(spec, "failurePolicy", "Fail", "Ignore")
 	if kind := spec.Child("paramKind"); kind.Exists() {
+		p.params = true
 		paramKind(e, kind)
 	}
 	match := spec.Child("matchConstraints")
@@ -59,9 +82,9 @@ func policySpec(e *check.Errors, obj kinds.Object, mutates bool) check.At {
 			mutableOperations(e, match)
 		}
 	}
-	matchConditions(e, spec)
+	matchConditions(e, spec, p.scope())
 	for _, v := range spec.Each("variables") {
-		policyVariable(e, v)
+		p.variable(v)
 	}
 	return spec
 }
@@ -105,25 +128,34 @@ var celIdentifier = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[_a-zA-Z][_a-zA-Z0-9]*$`)
 })
 
-func policyVariable(e *check.Errors, v check.At) {
-	name := v.Str("name")
+func (p *policy) variable(v check.At) {
+	e, name := p.errs, v.Str("name")
 	if strings.TrimSpace(name) == "" {
 		e.Required(v.At("name"), "name is not specified")
 	} else if !celIdentifier().MatchString(name) || slices.Contains(celWords, name) {
 		e.Invalid(v.At("name"), name, "must be a valid CEL identifier")
 	}
-	if strings.TrimSpace(v.Str("expression")) == "" {
-		e.Required(v.At("expression"), "expression is not specified")
+	text, path := v.Str("expression"), v.At("expression")
+	if strings.TrimSpace(text) == "" {
+		e.Required(path, "expression is not specified")
+	} else if err := p.compiler.Variable(path.Field(), expression.Variable(name, text), p.scope()); err != nil {
+		e.Add(err)
 	}
 }
 
-func policyValidation(e *check.Errors, v check.At) {
-	if strings.TrimSpace(v.Str("expression")) == "" {
-		e.Required(v.At("expression"), "expression is not specified")
+func (p *policy) validation(v check.At) {
+	e := p.errs
+	if text, path := v.Str("expression"), v.At("expression"); strings.TrimSpace(text) == "" {
+		e.Required(path, "expression is not specified")
+	} else {
+		p.compile(path, expression.Condition("", text), p.scope())
 	}
 	for _, name := range []string{"messageExpression", "message"} {
-		if text := v.Str(name); text != "" && strings.TrimSpace(text) == "" {
+		switch text := v.Str(name); {
+		case text != "" && strings.TrimSpace(text) == "":
 			e.Invalid(v.At(name), text, "must be non-empty if specified")
+		case text != "" && name == "messageExpression":
+			p.compile(v.At(name), expression.Text(text), expression.Scope{Params: p.params})
 		}
 	}
 	if text := strings.TrimSpace(v.Str("message")); strings.ContainsAny(text, "\r\n") {
@@ -132,7 +164,8 @@ func policyValidation(e *check.Errors, v check.At) {
 	e.OptionalOneOf(v, "reason", "Forbidden", "Invalid", "RequestEntityTooLarge")
 }
 
-func auditAnnotations(e *check.Errors, spec check.At, policy string) {
+func (p *policy) auditAnnotations(spec check.At, policy string) {
+	e := p.errs
 	if n := spec.Len("auditAnnotations"); n > auditAnnotationsMax {
 		e.Invalid(spec.At("auditAnnotations"), spec.Get("auditAnnotations"),
 			fmt.Sprintf("must not have more than %d auditAnnotations", auditAnnotationsMax))
@@ -146,6 +179,8 @@ func auditAnnotations(e *check.Errors, spec check.At, policy string) {
 		} else if len(text) > auditAnnotationBytesMax {
 			e.Required(a.At("valueExpression"),
 				fmt.Sprintf("must not exceed %d bytes in length", auditAnnotationBytesMax))
+		} else {
+			p.compile(a.At("valueExpression"), expression.Annotation(text), p.scope())
 		}
 		if slices.Contains(keys, key) {
 			e.Duplicate(a.At("key"), key)
@@ -156,28 +191,33 @@ func auditAnnotations(e *check.Errors, spec check.At, policy string) {
 
 func validateMutatingPolicy(obj kinds.Object) field.ErrorList {
 	var e check.Errors
-	spec := policySpec(&e, obj, true)
+	p := policy{errs: &e}
+	spec := p.spec(obj, true)
 	if spec.Len("mutations") == 0 {
 		e.Required(spec.At("mutations"), "mutations must contain at least one item")
 	}
 	for _, m := range spec.Each("mutations") {
-		policyMutation(&e, m)
+		p.mutation(m)
 	}
 	e.OneOf(spec, "reinvocationPolicy", "IfNeeded", "Never")
 	return e.List()
 }
 
-func policyMutation(e *check.Errors, m check.At) {
-	mine, other := "applyConfiguration", "jsonPatch"
+func (p *policy) mutation(m check.At) {
+	e, mine, other := p.errs, "applyConfiguration", "jsonPatch"
+	changes := expression.Applied
 	switch kind := m.Str("patchType"); kind {
 	case "JSONPatch":
-		mine, other = other, mine
+		mine, other, changes = other, mine, expression.JSONPatch
 		fallthrough
 	case "ApplyConfiguration":
 		if patch := m.Child(mine); !patch.Exists() {
 			e.Required(m.At(mine), "must be specified when patchType is "+kind)
-		} else if strings.TrimSpace(patch.Str("expression")) == "" {
+		} else if text := strings.TrimSpace(patch.Str("expression")); text == "" {
 			e.Required(patch.At("expression"), "")
+		} else {
+			p.compile(patch.At("expression"), changes(text),
+				expression.Scope{Params: p.params, Authorizer: true, Patches: true})
 		}
 		if m.Has(other) {
 			e.Invalid(m.At(other), "{"+other+"}", "must not be specified when patchType is "+kind)

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 
 	"github.com/setpoint-dev/setpoint/kinds/check"
+	"github.com/setpoint-dev/setpoint/kinds/expression"
 )
 
 // matchConditionsMax is upstream's bound.
@@ -91,17 +92,19 @@ func ruleResources(e *check.Errors, rule check.At) {
 	}
 }
 
-// matchConditions checks the names of the conditions under which a request is looked at; whether
-// their expressions can be compiled is not known here.
-func matchConditions(e *check.Errors, a check.At) {
+// matchConditions checks the conditions under which a request is looked at.
+func matchConditions(e *check.Errors, a check.At, s expression.Scope) {
 	path := a.At("matchConditions")
 	if n := a.Len("matchConditions"); n > matchConditionsMax {
 		e.TooMany(path, n, matchConditionsMax)
 	}
 	var names []string
 	for _, c := range a.Each("matchConditions") {
-		if strings.TrimSpace(c.Str("expression")) == "" {
-			e.Required(c.At("expression"), "")
+		path, text := c.At("expression"), strings.TrimSpace(c.Str("expression"))
+		if text == "" {
+			e.Required(path, "")
+		} else if err := expression.CheckCondition(path.Field(), expression.Condition("", text), s); err != nil {
+			e.Add(err)
 		}
 		name := c.Str("name")
 		if name == "" {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/setpoint-dev/setpoint/kinds"
 	"github.com/setpoint-dev/setpoint/kinds/check"
+	"github.com/setpoint-dev/setpoint/kinds/expression"
 )
 
 // webhookSecondsMax is the longest that a webhook may hold up a request.
@@ -71,7 +72,7 @@ func webhook(e *check.Errors, hook check.At, rules webhookRules) {
 	default:
 		webhookURL(e, client.At("url"), client.Str("url"))
 	}
-	matchConditions(e, hook)
+	matchConditions(e, hook, expression.Scope{Authorizer: true})
 }
 
 func reviews(e *check.Errors, hook check.At, rules webhookRules) {
