@@ -105,7 +105,7 @@ func (op jsonPatchOp) apply(doc any, copied *int) (any, error) {
 			v, err = lookup(doc, *op.Path)
 		}
 		if err == nil && !reflect.DeepEqual(v, op.Value) {
-			err = fmt.Errorf("%w: test failed", ErrNotApplicable)
+			err = ErrTestFailed
 		}
 		return doc, err
 	default:

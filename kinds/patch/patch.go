@@ -9,13 +9,18 @@
 // through Schema.Conform next.
 package patch
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 var (
 	// ErrTooLarge says that a patch has too many operations or grows the object too much.
 	ErrTooLarge = errors.New("patch is too large")
 	// ErrNotApplicable says that an operation names a place that is not there, or a test failed.
 	ErrNotApplicable = errors.New("patch does not apply")
+	// ErrTestFailed is ErrNotApplicable because a test operation of a JSON patch failed.
+	ErrTestFailed = fmt.Errorf("%w: test failed", ErrNotApplicable)
 	// ErrAmbiguous says that a strategic patch names a list item by a key that several items have.
 	ErrAmbiguous = errors.New("patch is ambiguous")
 )
