@@ -9,21 +9,22 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/setpoint-dev/setpoint/apiserver"
+	"github.com/setpoint-dev/setpoint/apiserver/admission"
 	"github.com/setpoint-dev/setpoint/kinds/tree"
 )
 
-type mutator func(a *apiserver.Attributes) error
+type mutator func(a *admission.Attributes) error
 
-func (m mutator) Mutate(_ context.Context, a *apiserver.Attributes) error { return m(a) }
+func (m mutator) Mutate(_ context.Context, a *admission.Attributes) error { return m(a) }
 
-type validator func(a *apiserver.Attributes) error
+type validator func(a *admission.Attributes) error
 
-func (v validator) Validate(_ context.Context, a *apiserver.Attributes) error { return v(a) }
+func (v validator) Validate(_ context.Context, a *admission.Attributes) error { return v(a) }
 
 func TestAdmission_SeesEveryWrite(t *testing.T) {
 	var seen []string
 	a := newAPI(t, func(o *apiserver.Options) {
-		o.Mutators = append(o.Mutators, mutator(func(a *apiserver.Attributes) error {
+		o.Mutators = append(o.Mutators, mutator(func(a *admission.Attributes) error {
 			if a.Kind.Kind == "ConfigMap" && a.Object != nil {
 				tree.Set(a.Object, "mutator", "metadata", "labels", "by")
 				a.Object["nosuch"] = "is dropped"
@@ -31,7 +32,7 @@ func TestAdmission_SeesEveryWrite(t *testing.T) {
 			}
 			return nil
 		}))
-		o.Validators = append(o.Validators, validator(func(a *apiserver.Attributes) error {
+		o.Validators = append(o.Validators, validator(func(a *admission.Attributes) error {
 			if a.Kind.Kind != "ConfigMap" {
 				return nil
 			}

@@ -26,9 +26,11 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/setpoint-dev/setpoint/apiserver/admission"
 	"github.com/setpoint-dev/setpoint/apiserver/authn"
 	"github.com/setpoint-dev/setpoint/apiserver/authz"
 	"github.com/setpoint-dev/setpoint/apiserver/inproc"
+	"github.com/setpoint-dev/setpoint/apiserver/webhook"
 	"github.com/setpoint-dev/setpoint/kinds"
 	"github.com/setpoint-dev/setpoint/store"
 )
@@ -57,8 +59,8 @@ type Options struct {
 
 	// Mutators and Validators take part in every write, in this order, after what the server itself
 	// asks of one.
-	Mutators   []Mutator
-	Validators []Validator
+	Mutators   []admission.Mutator
+	Validators []admission.Validator
 }
 
 // Server is the API as an http.Handler. Make one with New.
@@ -86,8 +88,9 @@ type Server struct {
 	build build
 	docs  docsPointer
 
-	mutators     []Mutator
-	validators   []Validator
+	mutators     []admission.Mutator
+	validators   []admission.Validator
+	webhooks     *webhook.Client
 	turns        *turns
 	managedTypes sync.Map // *schema.Schema to *managed.Type
 
@@ -140,8 +143,8 @@ func New(opts Options) (*Server, error) {
 	s.agents = newAgents()
 	s.virtual = newVirtual()
 	s.build = readBuild()
-	s.mutators = append([]Mutator{namespaceLifecycle{}}, opts.Mutators...)
-	s.validators = opts.Validators
+	s.webhooks = webhook.New(s.endpointOf)
+	s.admit()
 	s.turns = newTurns(opts.ServiceCIDR)
 	return s, nil
 }
@@ -157,4 +160,9 @@ func (s *Server) Transport(user *authn.User) http.RoundTripper {
 
 // Stop ends every watch and log stream, so that the transport can drain. Other requests are
 // served on. It may be called more than once.
-func (s *Server) Stop() { s.stopOnce.Do(func() { close(s.stopped) }) }
+func (s *Server) Stop() {
+	s.stopOnce.Do(func() {
+		close(s.stopped)
+		s.webhooks.Close()
+	})
+}

@@ -7,6 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/setpoint-dev/setpoint/apiserver/admission"
 	"github.com/setpoint-dev/setpoint/kinds"
 	"github.com/setpoint-dev/setpoint/kinds/tree"
 	"github.com/setpoint-dev/setpoint/store"
@@ -117,8 +118,8 @@ func (t *write) insertOnce(obj kinds.Object) ([]byte, error) {
 	if err := t.dependOnDefinition(snap); err != nil {
 		return nil, err
 	}
-	a := t.attributes(Create, obj, nil, snap)
-	if err := t.mutate(a); err != nil {
+	a := t.attributes(admission.Create, obj, nil, snap)
+	if err := t.mutate(a, obj); err != nil {
 		return nil, err
 	}
 	t.fillSystemFields(obj)
@@ -136,6 +137,9 @@ func (t *write) insertOnce(obj kinds.Object) ([]byte, error) {
 		}
 	}
 	if err := t.validate(a); err != nil {
+		return nil, err
+	}
+	if err := t.charge(snap, nil, obj); err != nil {
 		return nil, err
 	}
 	op := t.encode(obj)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/setpoint-dev/setpoint/apiserver/admission"
 	"github.com/setpoint-dev/setpoint/kinds"
 	compiled "github.com/setpoint-dev/setpoint/kinds/schema"
 	"github.com/setpoint-dev/setpoint/kinds/tree"
@@ -200,8 +201,8 @@ func (t *write) removeOnce(opts *metav1.DeleteOptions) (removed, error) {
 	if err != nil {
 		return removed{}, err
 	}
-	a := t.attributes(Delete, nil, live, snap)
-	if err := t.mutate(a); err != nil {
+	a := t.attributes(admission.Delete, nil, live, snap)
+	if err := t.mutate(a, nil); err != nil {
 		return removed{}, err
 	}
 	if err := t.validate(a); err != nil {
@@ -226,7 +227,7 @@ func (t *write) removeOnce(opts *metav1.DeleteOptions) (removed, error) {
 	op.Expect = entry.Revision
 	if op.Type = store.Delete; gone.pending {
 		op.Type = store.Put
-	} else if err := t.hold(snap, live, nil); err != nil {
+	} else if err := t.release(snap, live); err != nil {
 		return removed{}, err
 	}
 	stored, err := t.commit(op)
@@ -235,6 +236,14 @@ func (t *write) removeOnce(opts *metav1.DeleteOptions) (removed, error) {
 	}
 	gone.value = stored.Value
 	return gone, nil
+}
+
+// release has the commit give back what an object holds and uses.
+func (t *write) release(snap store.Snapshot, live kinds.Object) error {
+	if err := t.hold(snap, live, nil); err != nil {
+		return err
+	}
+	return t.charge(snap, live, nil)
 }
 
 func (t *write) checkPreconditions(p *metav1.Preconditions, entry *store.Entry, live kinds.Object) error {

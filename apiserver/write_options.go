@@ -19,6 +19,9 @@ type writeOptions struct {
 	fieldManager    string // as given; "" if it was not
 	fieldValidation string // never ""
 	force           bool
+
+	patch           bool   // of a patch or an apply
+	validationAsked string // fieldValidation as given
 }
 
 // parseWriteOptions reads and checks the query. Possible errors: 400 and 422.
@@ -44,12 +47,13 @@ func parseWriteOptions(r *request, patch types.PatchType) (writeOptions, error) 
 	if len(errs) > 0 {
 		return writeOptions{}, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
 	}
+	asked := validation
 	if validation == "" {
 		validation = metav1.FieldValidationWarn
 	}
 	return writeOptions{
 		dryRun: len(dryRun) > 0, fieldManager: manager, fieldValidation: validation,
-		force: force != nil && *force,
+		force: force != nil && *force, patch: patch != "", validationAsked: asked,
 	}, nil
 }
 

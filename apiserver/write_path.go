@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -49,9 +48,10 @@ type write struct {
 	hooks           *kinds.Strategy // of the subresource, where it has its own
 
 	// Of the attempt under way.
-	base   store.Revision // of the stored object
-	along  []store.Op     // what else must not have changed, and what is reserved or given back
-	chosen []kinds.Held   // what was found free for the object
+	base   store.Revision    // of the stored object
+	along  []store.Op        // what else must not have changed, and what is reserved or given back
+	chosen []kinds.Held      // what was found free for the object
+	notes  map[string]string // what admission noted for an audit
 
 	// consequence says that the server itself writes, because of another write.
 	consequence bool
@@ -138,7 +138,18 @@ func (t *write) origin() string {
 	}
 	b = append(b, `","time":"`...)
 	b = t.now.UTC().AppendFormat(b, time.RFC3339)
-	return string(append(b, `"}`...))
+	b = append(b, '"')
+	for i, key := range t.sortedNotes() {
+		if b = append(b, ','); i == 0 {
+			b = append(b, `"annotations":{`...)
+		}
+		b = append(appendQuoted(b, key), ':')
+		b = appendQuoted(b, t.notes[key])
+	}
+	if len(t.notes) > 0 {
+		b = append(b, '}')
+	}
+	return string(append(b, '}'))
 }
 
 func appendQuoted(b []byte, text string) []byte {
@@ -159,6 +170,9 @@ func (t *write) commit(op store.Op) (*store.Entry, error) {
 	}
 	if !t.consequence {
 		t.server.definitions.after(t.ctx, op)
+	}
+	if isQuota(op.Key) && op.Type == store.Put && t.batch == nil && !t.consequence {
+		t.server.settleQuota(t.ctx, op.Key)
 	}
 	return result.Entries[0], nil
 }
@@ -190,7 +204,10 @@ func (t *write) newest() (store.Snapshot, error) {
 }
 
 // begin makes ready for an attempt.
-func (t *write) begin() { t.along, t.chosen = nil, nil }
+func (t *write) begin() {
+	const usual = 2 // the namespace and its quotas
+	t.along, t.chosen, t.notes = make([]store.Op, 0, usual), nil, nil
+}
 
 // env is what the kind's hooks may ask of the world during an attempt on a state.
 func (t *write) env(snap store.Snapshot) *kinds.Env {
@@ -222,16 +239,6 @@ func (t *write) reader(snap store.Snapshot) func(group, resource, namespace, nam
 	}
 }
 
-func (t *write) attributes(op Operation, obj, old kinds.Object, snap store.Snapshot) *Attributes {
-	return &Attributes{
-		Operation: op, Kind: t.kind, Subresource: t.subresource, Namespace: t.namespace, Name: t.name,
-		User: t.user, DryRun: t.opts.dryRun, Object: obj, Old: old, Warn: t.warn,
-		Namespaces: func(name string) *store.Entry {
-			return t.depend(snap.Get(store.Key{Resource: namespacesResource.Resource, Path: name}))
-		},
-	}
-}
-
 // depend makes the commit fail if an entry, which may be nil, is not as it is now.
 func (t *write) depend(e *store.Entry) *store.Entry {
 	known := func(op store.Op) bool { return op.Key == e.Key }
@@ -239,33 +246,6 @@ func (t *write) depend(e *store.Entry) *store.Entry {
 		t.along = append(t.along, store.Op{Key: e.Key, Expect: e.Revision})
 	}
 	return e
-}
-
-// mutate runs the mutators, and makes canonical again what those that were given to the server may
-// have left of the object.
-func (t *write) mutate(a *Attributes) error {
-	for _, m := range t.server.mutators {
-		if err := m.Mutate(t.ctx, a); err != nil {
-			return err
-		}
-	}
-	if a.Object == nil || len(t.server.opts.Mutators) == 0 {
-		return nil
-	}
-	if _, err := t.kind.Schema.Conform(a.Object); err != nil {
-		return fmt.Errorf("admission left an object that is not a %s: %w", t.kind.Kind, err)
-	}
-	t.setDefaults(a.Object)
-	return nil
-}
-
-func (t *write) validate(a *Attributes) error {
-	for _, v := range t.server.validators {
-		if err := v.Validate(t.ctx, a); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // setDefaults sets what a client may leave out.

@@ -74,7 +74,7 @@ func (s *Server) writeScale(w http.ResponseWriter, r *request, t *write, next fu
 			return nil, err
 		}
 		obj := tree.CopyMap(live)
-		tree.Set(obj, tree.Int(scale, "spec", "replicas"), strings.Split(r.kind.Scale.SpecReplicas, ".")...)
+		tree.Set(obj, tree.Int(scale, "spec", "replicas"), scalePath(r.kind.Scale.SpecReplicas)...)
 		tree.Move("resourceVersion", metadata(scale), metadata(obj))
 		if uid := tree.Str(scale, "metadata", "uid"); uid != "" {
 			metadata(obj)["uid"] = uid
@@ -118,7 +118,7 @@ func (s *Server) applyScale(w http.ResponseWriter, r *request, t *write, p *requ
 		config := kinds.Object{"apiVersion": t.kind.GVK().GroupVersion().String(), "kind": t.kind.Kind,
 			"metadata": map[string]any{"name": t.name, "namespace": t.namespace}}
 		if replicas := tree.Get(p.tree, "spec", "replicas"); replicas != nil {
-			tree.Set(config, replicas, strings.Split(r.kind.Scale.SpecReplicas, ".")...)
+			tree.Set(config, replicas, scalePath(r.kind.Scale.SpecReplicas)...)
 		}
 		return t.applyTree(live, config)
 	}})
@@ -138,22 +138,23 @@ func (s *Server) respondScale(w http.ResponseWriter, r *request, value []byte) e
 
 // scaleOf returns an object's scale. It shares nothing with the object.
 func scaleOf(k *kinds.Kind, obj kinds.Object) kinds.Object {
-	path := func(dotted string) []string { return strings.Split(dotted, ".") }
 	m := map[string]any{}
 	for _, name := range []string{"name", "namespace", "uid", "resourceVersion", "creationTimestamp"} {
 		tree.Move(name, metadata(obj), m)
 	}
-	status := map[string]any{"replicas": tree.Int(obj, path(k.Scale.StatusReplicas)...)}
-	if text := selectorText(tree.Get(obj, path(k.Scale.LabelSelector)...)); text != "" {
+	status := map[string]any{"replicas": tree.Int(obj, scalePath(k.Scale.StatusReplicas)...)}
+	if text := selectorText(tree.Get(obj, scalePath(k.Scale.LabelSelector)...)); text != "" {
 		status["selector"] = text
 	}
 	spec := map[string]any{}
-	if replicas := tree.Int(obj, path(k.Scale.SpecReplicas)...); replicas != 0 {
+	if replicas := tree.Int(obj, scalePath(k.Scale.SpecReplicas)...); replicas != 0 {
 		spec["replicas"] = replicas
 	}
 	return kinds.Object{"kind": scaleGVK.Kind, "apiVersion": scaleGVK.GroupVersion().String(),
 		"metadata": m, "spec": spec, "status": status}
 }
+
+func scalePath(dotted string) []string { return strings.Split(dotted, ".") }
 
 // selectorText spells a selector, which may be text already, as a query has it.
 func selectorText(v any) string {

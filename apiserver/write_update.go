@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/setpoint-dev/setpoint/apiserver/admission"
 	"github.com/setpoint-dev/setpoint/apiserver/authz"
 	"github.com/setpoint-dev/setpoint/kinds"
 	"github.com/setpoint-dev/setpoint/kinds/tree"
@@ -160,8 +161,8 @@ func (t *write) createByUpdate(c change) ([]byte, error) {
 // replace is the line of an update, behind decoding or patching.
 func (t *write) replace(snap store.Snapshot, entry *store.Entry, live, obj kinds.Object) ([]byte, error) {
 	t.begin()
-	a := t.attributes(Update, obj, live, snap)
-	if err := t.mutate(a); err != nil {
+	a := t.attributes(admission.Update, obj, live, snap)
+	if err := t.mutate(a, obj); err != nil {
 		return nil, err
 	}
 	if err := t.checkRevision(obj, entry); err != nil {
@@ -188,6 +189,9 @@ func (t *write) replace(snap store.Snapshot, entry *store.Entry, live, obj kinds
 	}
 	if unchanged(obj, live) {
 		return entry.Value, nil
+	}
+	if err := t.charge(snap, live, obj); err != nil {
+		return nil, err
 	}
 	op := t.encode(obj)
 	if t.opts.dryRun {
@@ -274,7 +278,7 @@ func (t *write) deleteByUpdate(snap store.Snapshot, entry *store.Entry, live, ob
 	if t.opts.dryRun {
 		return value, nil
 	}
-	if err := t.hold(snap, live, nil); err != nil {
+	if err := t.release(snap, live); err != nil {
 		return nil, err
 	}
 	op.Type, op.Expect = store.Delete, entry.Revision
