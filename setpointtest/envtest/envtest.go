@@ -17,7 +17,7 @@
 //
 // What a suite could say about etcd and kube-apiserver as programs (ControlPlane, flags, where their
 // output goes) has nothing to mean here and is missing, so that a suite which depends on it does not
-// compile. Admission webhooks are not called, and WebhookInstallOptions is missing likewise.
+// compile.
 package envtest
 
 import (
@@ -41,6 +41,9 @@ import (
 type (
 	// CRDInstallOptions say which CustomResourceDefinitions to install, and how long to wait for them.
 	CRDInstallOptions = envtest.CRDInstallOptions
+	// WebhookInstallOptions say which webhooks to install, and where the suite's own server of them
+	// listens and finds its certificate.
+	WebhookInstallOptions = envtest.WebhookInstallOptions
 	// User is a name and groups.
 	User = envtest.User
 )
@@ -68,6 +71,10 @@ type Environment struct {
 	CRDDirectoryPaths     []string
 	ErrorIfCRDPathMissing bool
 	Scheme                *runtime.Scheme
+
+	// WebhookInstallOptions say which webhooks Start installs. Start chooses an address and makes a
+	// certificate for the server that the suite starts, and has conversions of the definitions go there.
+	WebhookInstallOptions WebhookInstallOptions
 
 	// UseExistingCluster has Start take the cluster that KUBECONFIG names, and start nothing. Nil is
 	// what the variable USE_EXISTING_CLUSTER says, and false without it.
@@ -144,18 +151,28 @@ func (e *Environment) install() error {
 	if o.Scheme == nil {
 		o.Scheme = e.Scheme
 	}
+	if err := e.WebhookInstallOptions.PrepWithoutInstalling(); err != nil {
+		return err
+	}
+	o.WebhookOptions = e.WebhookInstallOptions
 	installed, err := InstallCRDs(e.Config, *o)
-	e.CRDs = installed
-	return err
+	if e.CRDs = installed; err != nil {
+		return err
+	}
+	return e.WebhookInstallOptions.Install(e.Config)
 }
 
 // Stop ends the control plane and returns when nothing of it runs any more. Of a cluster that was
 // there before, it removes the definitions if CRDInstallOptions say so. To stop what does not run is
 // no error.
 func (e *Environment) Stop() error {
+	cleaned := e.WebhookInstallOptions.Cleanup()
 	if cp := e.running; cp != nil {
 		e.running = nil
-		return cp.Stop()
+		return errors.Join(cleaned, cp.Stop())
+	}
+	if cleaned != nil {
+		return cleaned
 	}
 	if e.existing() && e.Config != nil && e.CRDInstallOptions.CleanUpAfterUse {
 		return UninstallCRDs(e.Config, e.CRDInstallOptions)

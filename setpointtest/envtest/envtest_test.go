@@ -3,11 +3,13 @@ package envtest_test
 import (
 	"context"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +25,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/setpoint-dev/setpoint/setpointtest/envtest"
 )
@@ -236,4 +240,71 @@ func object(kind, name string, percent int64) *unstructured.Unstructured {
 	obj.SetNamespace("default")
 	obj.SetName(name)
 	return obj
+}
+
+// TestWebhooksOfASuite installs a webhook as suites do, and serves it with controller-runtime's server.
+func TestWebhooksOfASuite(t *testing.T) {
+	fail, none, path := admissionregistrationv1.Fail, admissionregistrationv1.SideEffectClassNone, "/judge"
+	testEnv := &envtest.Environment{WebhookInstallOptions: envtest.WebhookInstallOptions{
+		ValidatingWebhooks: []*admissionregistrationv1.ValidatingWebhookConfiguration{{
+			ObjectMeta: metav1.ObjectMeta{Name: "judge"},
+			Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+				Name: "judge.example.com", FailurePolicy: &fail, SideEffects: &none,
+				AdmissionReviewVersions: []string{"v1"},
+				ClientConfig: admissionregistrationv1.WebhookClientConfig{
+					Service: &admissionregistrationv1.ServiceReference{Namespace: "system", Name: "webhook", Path: &path},
+				},
+				Rules: []admissionregistrationv1.RuleWithOperations{{
+					Operations: []admissionregistrationv1.OperationType{"CREATE"},
+					Rule: admissionregistrationv1.Rule{
+						APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"},
+					},
+				}},
+			}},
+		}},
+	}}
+	cfg, err := testEnv.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := testEnv.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	o := &testEnv.WebhookInstallOptions
+	hooks := webhook.NewServer(webhook.Options{Host: o.LocalServingHost, Port: o.LocalServingPort, CertDir: o.LocalServingCertDir})
+	hooks.Register(path, &webhook.Admission{Handler: admission.HandlerFunc(
+		func(_ context.Context, req admission.Request) admission.Response {
+			if req.Name == "bad" {
+				return admission.Denied("bad is bad")
+			}
+			return admission.Allowed("")
+		})})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- hooks.Start(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	k8sClient, err := client.New(cfg, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := func(name string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}}
+	}
+	for hooks.StartedChecker()(nil) != nil {
+		runtime.Gosched()
+	}
+	if err := k8sClient.Create(ctx, named("good")); err != nil {
+		t.Error(err)
+	}
+	err = k8sClient.Create(ctx, named("bad"))
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `admission webhook "judge.example.com" denied the request: bad is bad`) {
+		t.Errorf("a bad one: %v", err)
+	}
 }
