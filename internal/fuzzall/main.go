@@ -1,9 +1,10 @@
-// Fuzzall runs every fuzz target of the module for a while, one after another, and says how each went:
+// Fuzzall runs every fuzz target of the module for a while, and says how each went:
 //
-//	go run ./internal/fuzzall -time 30s [-only REGEXP]
+//	go run ./internal/fuzzall -time 30s [-only REGEXP] [-at-once 2]
 //
-// It ends with an error if any target found something; what it found lies in the package's testdata/fuzz
-// then, and fails the ordinary tests from there on.
+// Each package is built once, with the instruments of coverage; a target has one worker, and several
+// targets run at once. It ends with an error if any target found something; what it found lies in the
+// package's testdata/fuzz then, and fails the ordinary tests from there on.
 package main
 
 import (
@@ -17,23 +18,25 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
-
-// target is a fuzz function, and the folder of its package.
-type target struct{ dir, name string }
 
 func main() {
 	each := flag.Duration("time", 30*time.Second, "how long each target runs")
 	only := flag.String("only", "", "run the targets that this regular expression matches")
+	atOnce := flag.Int("at-once", 2, "how many targets run at once")
 	flag.Parse()
-	if err := run(*each, *only); err != nil {
+	if err := run(*each, *only, *atOnce); err != nil {
 		fmt.Fprintln(os.Stderr, "fuzzall:", err)
 		os.Exit(1)
 	}
 }
 
-func run(each time.Duration, only string) error {
+// target is a fuzz function, and the folder of its package.
+type target struct{ dir, name string }
+
+func run(each time.Duration, only string, atOnce int) error {
 	wanted, err := regexp.Compile(only)
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
@@ -42,23 +45,59 @@ func run(each time.Duration, only string) error {
 	if err != nil {
 		return err
 	}
-	var found []string
-	for _, t := range targets {
-		if !wanted.MatchString(t.name) {
-			continue
-		}
-		begun := time.Now()
-		out, failed := t.fuzz(each)
-		fmt.Printf("%-28s %-24s %6.1fs  %s\n", t.dir, t.name, time.Since(begun).Seconds(), lastProgress(out))
-		if failed {
-			os.Stdout.Write(out)
-			found = append(found, t.dir+" "+t.name)
-		}
+	targets = slices.DeleteFunc(targets, func(t target) bool { return !wanted.MatchString(t.name) })
+	bin, err := os.MkdirTemp("", "fuzzall")
+	if err != nil {
+		return err
 	}
-	if len(found) > 0 {
-		return fmt.Errorf("found something: %s", strings.Join(found, ", "))
+	defer os.RemoveAll(bin)
+	if err := build(targets, bin); err != nil {
+		return err
+	}
+	if failed := fuzzAll(targets, bin, each, atOnce); len(failed) > 0 {
+		return fmt.Errorf("found something: %s", strings.Join(failed, ", "))
 	}
 	return nil
+}
+
+// build makes the binary of each package of the targets, in a folder.
+func build(targets []target, bin string) error {
+	for i, t := range targets {
+		if i > 0 && targets[i-1].dir == t.dir {
+			continue
+		}
+		out, err := exec.Command("go", "test", "-c", "-fuzz", ".", "-o", t.binary(bin), "./"+t.dir).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("building %s: %w\n%s", t.dir, err, out)
+		}
+	}
+	return nil
+}
+
+func (t target) binary(bin string) string { return filepath.Join(bin, strings.ReplaceAll(t.dir, "/", "_")) }
+
+// fuzzAll runs the targets and returns the names of those that failed.
+func fuzzAll(targets []target, bin string, each time.Duration, atOnce int) (failed []string) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex // around failed, and what is printed
+	slots := make(chan struct{}, max(1, atOnce))
+	for _, t := range targets {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			begun := time.Now()
+			out, err := t.fuzz(bin, each)
+			mu.Lock()
+			defer mu.Unlock()
+			fmt.Printf("%-28s %-24s %6.1fs  %s\n", t.dir, t.name, time.Since(begun).Seconds(), lastProgress(out))
+			if err != nil && !late(out) {
+				os.Stdout.Write(out)
+				failed = append(failed, t.dir+" "+t.name)
+			}
+		})
+	}
+	wg.Wait()
+	return failed
 }
 
 var fuzzFunc = regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`)
@@ -89,13 +128,23 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// fuzz runs the target. That the time was over while an input was under way is no failure: go test says
-// so in these words, and has nothing to show then.
-func (t target) fuzz(each time.Duration) (out []byte, failed bool) {
-	cmd := exec.Command("go", "test", "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", each.String(), "./"+t.dir)
-	out, err := cmd.CombinedOutput()
-	late := bytes.Contains(out, []byte("context deadline exceeded")) && !bytes.Contains(out, []byte("Failing input"))
-	return out, err != nil && !late
+// fuzz runs the target in its folder. What it learns stays in a folder of its own, and goes with it.
+func (t target) fuzz(bin string, each time.Duration) (out []byte, err error) {
+	cmd := exec.Command(t.binary(bin), "-test.run", "^$", "-test.fuzz", "^"+t.name+"$", "-test.parallel", "1",
+		"-test.fuzztime", each.String(), "-test.fuzzcachedir", t.binary(bin)+"."+t.name)
+	cmd.Dir = t.dir
+	return cmd.CombinedOutput()
+}
+
+var lateOnly = regexp.MustCompile(`(?m)^--- FAIL: Fuzz\w+ \([\d.]+s\)\n    context deadline exceeded\nFAIL\n?`)
+
+// late says that a target failed for no more than that its time was over while a worker was busy: that
+// is all that stands under the failure then. An input that failed, or hung for ten seconds, has a
+// message and a file of its own.
+func late(out []byte) bool {
+	return lateOnly.Match(out) && bytes.Count(out, []byte("--- FAIL")) == 1 &&
+		!bytes.Contains(out, []byte("Failing input written")) &&
+		!bytes.Contains(out, []byte("hung or terminated unexpectedly"))
 }
 
 // lastProgress is the last that go test said of how far it had come.
