@@ -89,7 +89,7 @@ func newWorker(group *WorkerGroup, name string) *corev1.Pod {
 			},
 		},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{
-			Name: "worker", Image: "worker", Command: group.Spec.Command,
+			Name: "worker", Image: "busybox", Command: group.Spec.Command,
 		}}},
 	}
 }

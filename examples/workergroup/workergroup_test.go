@@ -56,10 +56,13 @@ func (l *licenses) Return(_ context.Context, uid string) error {
 	return nil
 }
 
+// served has a control plane know WorkerGroups, by the definition that users install.
+func served() setpointtest.Option { return setpointtest.CRDs("config/crd/bases") }
+
 // start runs a control plane that knows WorkerGroups, and the operator.
 func start(t *testing.T, l *licenses, opts ...setpointtest.Option) *setpointtest.ControlPlane {
 	t.Helper()
-	cp := setpointtest.Start(t, append(opts, setpointtest.Kinds(workergroup.Kind()), setpointtest.Scheme(types))...)
+	cp := setpointtest.Start(t, append(opts, served(), setpointtest.Scheme(types))...)
 	mgr, err := controller.NewManager(cp.Config, controller.ManagerOptions{
 		Scheme: types, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
@@ -249,14 +252,14 @@ func TestReadsOfThePastMakeNoWorkers(t *testing.T) {
 	})
 }
 
-// TestWrongGroupsAreRefused checks what the record says, and what it fills in.
+// TestWrongGroupsAreRefused checks what the definition says, and what it fills in.
 func TestWrongGroupsAreRefused(t *testing.T) {
-	cp := setpointtest.Start(t, setpointtest.Kinds(workergroup.Kind()), setpointtest.Scheme(types),
+	cp := setpointtest.Start(t, served(), setpointtest.Scheme(types),
 		setpointtest.Controllers("none"))
 	for text, change := range map[string]func(*workergroup.WorkerGroup){
-		"spec.replicas: Invalid value: -1: must be from 0 to 100":       func(g *workergroup.WorkerGroup) { *g.Spec.Replicas = -1 },
-		"spec.replicas: Invalid value: 101: must be from 0 to 100":      func(g *workergroup.WorkerGroup) { *g.Spec.Replicas = 101 },
-		"spec.command: Required value: a worker needs something to run": func(g *workergroup.WorkerGroup) { g.Spec.Command = nil },
+		"spec.replicas: Invalid value: -1: spec.replicas in body should be greater than or equal to 0": func(g *workergroup.WorkerGroup) { *g.Spec.Replicas = -1 },
+		"spec.replicas: Invalid value: 101: spec.replicas in body should be less than or equal to 100": func(g *workergroup.WorkerGroup) { *g.Spec.Replicas = 101 },
+		"spec.command: Invalid value: 0: spec.command in body should have at least 1 items":            func(g *workergroup.WorkerGroup) { g.Spec.Command = []string{} },
 	} {
 		g := group(1)
 		change(g)
@@ -291,7 +294,7 @@ func TestTrial(t *testing.T) {
 	setpointtest.Trial{
 		Setup:   func(mgr *controller.Manager) error { return workergroup.Setup(mgr, l) },
 		Scheme:  types,
-		Options: []setpointtest.Option{setpointtest.Kinds(workergroup.Kind()), setpointtest.Nodes(1)},
+		Options: []setpointtest.Option{served(), setpointtest.Nodes(1)},
 		Steps: []setpointtest.Step{
 			{
 				Name:  "five workers",
