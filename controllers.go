@@ -9,6 +9,7 @@ import (
 	"github.com/setpoint-dev/setpoint/controllers/cronjob"
 	"github.com/setpoint-dev/setpoint/controllers/daemonset"
 	"github.com/setpoint-dev/setpoint/controllers/deployment"
+	"github.com/setpoint-dev/setpoint/controllers/endpoints"
 	"github.com/setpoint-dev/setpoint/controllers/endpointslice"
 	"github.com/setpoint-dev/setpoint/controllers/gc"
 	"github.com/setpoint-dev/setpoint/controllers/job"
@@ -48,6 +49,9 @@ var loops = []loop{
 	}},
 	{"endpointslice", func(m *controller.Manager, _ *ControlPlane) error {
 		return endpointslice.Setup(m, endpointslice.Options{})
+	}},
+	{"endpoints", func(m *controller.Manager, _ *ControlPlane) error {
+		return endpoints.Setup(m, endpoints.Options{})
 	}},
 	{"namespace", func(m *controller.Manager, _ *ControlPlane) error {
 		return namespace.Setup(m, namespace.Options{})

@@ -6,10 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"net/http"
-	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,6 +24,7 @@ import (
 	"github.com/setpoint-dev/setpoint/controllers/cronjob"
 	"github.com/setpoint-dev/setpoint/controllers/daemonset"
 	"github.com/setpoint-dev/setpoint/controllers/deployment"
+	"github.com/setpoint-dev/setpoint/controllers/endpoints"
 	"github.com/setpoint-dev/setpoint/controllers/endpointslice"
 	"github.com/setpoint-dev/setpoint/controllers/gc"
 	"github.com/setpoint-dev/setpoint/controllers/job"
@@ -52,7 +49,8 @@ func TestEveryControllerConvergesUnderFaults(t *testing.T) {
 	}
 }
 
-// TestB158_FailedListDecidesNothing has every list and watch of a controller fail in each way, while there is something to do for it: it neither creates nor deletes.
+// TestB158_FailedListDecidesNothing has every list and watch of a controller fail in each way from the start,
+// while there is something to do for it: it neither creates nor deletes.
 func TestB158_FailedListDecidesNothing(t *testing.T) {
 	for name, trial := range trials() {
 		t.Run(name, func(t *testing.T) {
@@ -65,16 +63,7 @@ func TestB158_FailedListDecidesNothing(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				decided := map[string]bool{}
-				faults.Add(setpointtest.Rule{
-					Verbs: []string{"create", "delete", "deletecollection"},
-					Effect: func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
-						if !strings.HasSuffix(req.URL.Path, "/events") {
-							decided[req.Method+" "+req.URL.Path] = true
-						}
-						return next.RoundTrip(req)
-					},
-				})
+				decided := watchDecisions(faults)
 				for _, failure := range []setpointtest.Effect{
 					setpointtest.Refuse(apierrors.NewBadRequest("field label not supported")),
 					setpointtest.Refuse(apierrors.NewTimeoutError("too slow", 1)),
@@ -92,8 +81,8 @@ func TestB158_FailedListDecidesNothing(t *testing.T) {
 				})
 				<-time.After(20 * time.Minute)
 				synctest.Wait()
-				if len(decided) > 0 {
-					t.Errorf("decided without a list: %v", slices.Sorted(maps.Keys(decided)))
+				if made := decided(); len(made) > 0 {
+					t.Errorf("decided without a list: %q", made)
 				}
 			})
 		})
@@ -122,6 +111,16 @@ func trials() map[string]setpointtest.Trial {
 	svc := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
 		Selector: selector.MatchLabels, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(80)}},
 	}}
+	manual := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "manual"},
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+	}
+	byHand := &corev1.Endpoints{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "manual"},
+		Subsets: []corev1.EndpointSubset{{
+			Addresses: []corev1.EndpointAddress{{IP: "10.0.0.1"}}, Ports: []corev1.EndpointPort{{Port: 8080}},
+		}},
+	}
 	other := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}}
 
 	return map[string]setpointtest.Trial{
@@ -190,8 +189,19 @@ func trials() map[string]setpointtest.Trial {
 			Setup: func(m *controller.Manager) error { return endpointslice.Setup(m, endpointslice.Options{}) },
 			Steps: []setpointtest.Step{
 				create(rs.DeepCopy(), func(rs *appsv1.ReplicaSet) error { return want("ready replicas", 5, rs.Status.ReadyReplicas) }),
-				{Name: "create a service", Do: creates(svc), Holds: publishes(5)},
-				{Name: "fewer", Do: patches(rs, `{"spec":{"replicas":2}}`), Holds: publishes(2)},
+				{Name: "create a service", Do: creates(svc), Holds: publishes("web", 5)},
+				{Name: "fewer", Do: patches(rs, `{"spec":{"replicas":2}}`), Holds: publishes("web", 2)},
+			},
+		},
+		"endpoints": {
+			Setup: func(m *controller.Manager) error { return endpoints.Setup(m, endpoints.Options{}) },
+			Steps: []setpointtest.Step{
+				create(rs.DeepCopy(), func(rs *appsv1.ReplicaSet) error { return want("ready replicas", 5, rs.Status.ReadyReplicas) }),
+				{Name: "create a service", Do: creates(svc), Holds: addresses(5)},
+				{Name: "fewer", Do: patches(rs, `{"spec":{"replicas":2}}`), Holds: addresses(2)},
+				{Name: "create a service without pods", Do: creates(manual), Holds: publishes("manual", 0)},
+				{Name: "write its endpoints", Do: creates(byHand), Holds: publishes("manual", 1)},
+				{Name: "delete it", Do: deletes(manual), Holds: gone(byHand)},
 			},
 		},
 		"namespace": {
@@ -304,11 +314,23 @@ func podsLeft(n int) setpointtest.Step {
 	}
 }
 
-// publishes wants so many endpoints of the service web.
-func publishes(n int) func(context.Context, client.Client) error {
+// addresses wants so many addresses in the Endpoints of the service web.
+func addresses(n int) func(context.Context, client.Client) error {
+	web := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
+	return holds(web, func(e *corev1.Endpoints) error {
+		found := 0
+		for _, s := range e.Subsets {
+			found += len(s.Addresses)
+		}
+		return want("addresses", n, found)
+	})
+}
+
+// publishes wants so many endpoints of a service.
+func publishes(service string, n int) func(context.Context, client.Client) error {
 	return func(ctx context.Context, c client.Client) error {
 		var slices discoveryv1.EndpointSliceList
-		err := c.List(ctx, &slices, client.MatchingLabels{discoveryv1.LabelServiceName: "web"})
+		err := c.List(ctx, &slices, client.MatchingLabels{discoveryv1.LabelServiceName: service})
 		if err != nil {
 			return err
 		}

@@ -11,9 +11,7 @@ package endpointslice
 import (
 	"cmp"
 	"maps"
-	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/setpoint-dev/setpoint/controllers/backends"
 	"github.com/setpoint-dev/setpoint/controllers/podfacts"
 )
 
@@ -58,7 +57,7 @@ func plan(s snapshot) actions {
 		s.Service.DeletionTimestamp != nil {
 		return act
 	}
-	families := addressTypes(s.Service)
+	families := backends.Families(s.Service)
 	for _, slice := range s.Slices {
 		if !slices.Contains(families, slice.AddressType) {
 			act.Delete = append(act.Delete, slice)
@@ -81,7 +80,7 @@ type group struct {
 func planFamily(s snapshot, family discoveryv1.AddressType, act *actions) {
 	groups := map[string]*group{}
 	at := func(ports []discoveryv1.EndpointPort) *group {
-		key := portsKey(ports)
+		key := backends.PortsKey(ports)
 		if groups[key] == nil {
 			groups[key] = &group{ports: ports, endpoints: map[string]discoveryv1.Endpoint{}}
 		}
@@ -103,7 +102,7 @@ func planFamily(s snapshot, family discoveryv1.AddressType, act *actions) {
 		at(nil)
 	}
 	for _, slice := range published {
-		if g := groups[portsKey(slice.Ports)]; g != nil {
+		if g := groups[backends.PortsKey(slice.Ports)]; g != nil {
 			g.slices = append(g.slices, slice)
 		} else {
 			act.Delete = append(act.Delete, slice)
@@ -194,41 +193,17 @@ func sliceLabels(service *corev1.Service) map[string]string {
 	labels[discoveryv1.LabelServiceName] = service.Name
 	labels[discoveryv1.LabelManagedBy] = managedBy
 	delete(labels, corev1.IsHeadlessService)
-	if headless(service) {
+	if backends.Headless(service) {
 		labels[corev1.IsHeadlessService] = ""
 	}
 	return labels
-}
-
-func headless(service *corev1.Service) bool {
-	return service.Spec.ClusterIP == corev1.ClusterIPNone
-}
-
-// addressTypes returns the families the Service is reachable in; the API server names at least one.
-func addressTypes(service *corev1.Service) []discoveryv1.AddressType {
-	var types []discoveryv1.AddressType
-	for _, family := range service.Spec.IPFamilies {
-		switch family {
-		case corev1.IPv4Protocol:
-			types = append(types, discoveryv1.AddressTypeIPv4)
-		case corev1.IPv6Protocol:
-			types = append(types, discoveryv1.AddressTypeIPv6)
-		}
-	}
-	if len(types) > 0 {
-		return types
-	}
-	if ip, err := netip.ParseAddr(service.Spec.ClusterIP); err == nil && ip.Is6() {
-		return []discoveryv1.AddressType{discoveryv1.AddressTypeIPv6}
-	}
-	return []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4}
 }
 
 // endpointOf returns the pod's endpoint, or false if it has no address of the family or has ended.
 func endpointOf(s snapshot, pod *corev1.Pod,
 	family discoveryv1.AddressType,
 ) (discoveryv1.Endpoint, bool) {
-	addresses := podAddresses(pod, family)
+	addresses := backends.Addresses(pod, family)
 	if len(addresses) == 0 || podfacts.Terminal(pod) {
 		return discoveryv1.Endpoint{}, false
 	}
@@ -250,22 +225,10 @@ func endpointOf(s snapshot, pod *corev1.Pod,
 			endpoint.Zone = ptr.To(zone)
 		}
 	}
-	if pod.Spec.Hostname != "" && pod.Spec.Subdomain == s.Service.Name &&
-		pod.Namespace == s.Service.Namespace {
-		endpoint.Hostname = ptr.To(pod.Spec.Hostname)
+	if hostname := backends.Hostname(s.Service, pod); hostname != "" {
+		endpoint.Hostname = &hostname
 	}
 	return endpoint, true
-}
-
-func podAddresses(pod *corev1.Pod, family discoveryv1.AddressType) []string {
-	var addresses []string
-	for _, ip := range pod.Status.PodIPs {
-		parsed, err := netip.ParseAddr(ip.IP)
-		if err == nil && parsed.Is6() == (family == discoveryv1.AddressTypeIPv6) {
-			addresses = append(addresses, ip.IP)
-		}
-	}
-	return addresses
 }
 
 // endpointPorts resolves the Service's ports on the pod. A named target port that the pod does not
@@ -274,41 +237,16 @@ func endpointPorts(service *corev1.Service, pod *corev1.Pod) []discoveryv1.Endpo
 	var ports []discoveryv1.EndpointPort
 	for i := range service.Spec.Ports {
 		port := &service.Spec.Ports[i]
-		number, ok := targetPort(port, pod)
+		number, ok := backends.Port(port, pod)
 		if !ok {
 			continue
 		}
 		ports = append(ports, discoveryv1.EndpointPort{
-			Name: ptr.To(port.Name), Port: ptr.To(number), Protocol: ptr.To(protocol(port.Protocol)), AppProtocol: port.AppProtocol,
+			Name: ptr.To(port.Name), Port: ptr.To(number), Protocol: ptr.To(backends.Protocol(port.Protocol)), AppProtocol: port.AppProtocol,
 		})
 	}
 	return ports
 }
-
-func targetPort(port *corev1.ServicePort, pod *corev1.Pod) (int32, bool) {
-	if name := port.TargetPort.StrVal; name != "" {
-		containers := slices.Clone(pod.Spec.Containers)
-		for _, c := range pod.Spec.InitContainers {
-			if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-				containers = append(containers, c)
-			}
-		}
-		for _, c := range containers {
-			for _, p := range c.Ports {
-				if p.Name == name && protocol(p.Protocol) == protocol(port.Protocol) {
-					return p.ContainerPort, true
-				}
-			}
-		}
-		return 0, false
-	}
-	if port.TargetPort.IntVal != 0 {
-		return port.TargetPort.IntVal, true
-	}
-	return port.Port, true
-}
-
-func protocol(p corev1.Protocol) corev1.Protocol { return cmp.Or(p, corev1.ProtocolTCP) }
 
 // identity tells endpoints apart: by pod, or by address for one that names none.
 func identity(e *discoveryv1.Endpoint) string {
@@ -316,17 +254,4 @@ func identity(e *discoveryv1.Endpoint) string {
 		return string(e.TargetRef.UID)
 	}
 	return strings.Join(e.Addresses, ",")
-}
-
-// portsKey is equal for equal sets of ports, whatever their order.
-func portsKey(ports []discoveryv1.EndpointPort) string {
-	keys := make([]string, len(ports))
-	for i, p := range ports {
-		keys[i] = strings.Join([]string{
-			ptr.Deref(p.Name, ""), string(ptr.Deref(p.Protocol, corev1.ProtocolTCP)),
-			strconv.Itoa(int(ptr.Deref(p.Port, 0))), ptr.Deref(p.AppProtocol, ""),
-		}, "\x00")
-	}
-	slices.Sort(keys)
-	return strings.Join(keys, "\x01")
 }

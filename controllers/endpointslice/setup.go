@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -15,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/setpoint-dev/setpoint/controller"
+	"github.com/setpoint-dev/setpoint/controllers/backends"
 )
 
 // Options are the settings of the EndpointSlice controller. The zero value is a good default.
@@ -32,8 +32,8 @@ func Setup(mgr *controller.Manager, opts Options) error {
 	return controller.ManagedBy(mgr).Named("endpointslice").
 		For(&corev1.Service{}).
 		Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(sliceService)).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.podServices)).
-		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.nodeServices), zoneChanges).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(backends.Selecting(mgr.GetClient()))).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(backends.WithSelector(mgr.GetClient())), zoneChanges).
 		WithOptions(controller.Options{FieldOwner: name, MaxConcurrentReconciles: cmp.Or(opts.Workers, 5)}).
 		Complete(r)
 }
@@ -55,35 +55,4 @@ func sliceService(_ context.Context, slice client.Object) []reconcile.Request {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: slice.GetNamespace(), Name: name}}}
-}
-
-// podServices returns the Services that select the pod. On an update it is asked about the pod as it
-// was and as it is, so that a Service that no longer selects it hears too.
-func (r *Reconciler) podServices(ctx context.Context, pod client.Object) []reconcile.Request {
-	return r.services(ctx, pod.GetNamespace(), func(s *corev1.Service) bool {
-		return labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(pod.GetLabels()))
-	})
-}
-
-// nodeServices returns all Services with a selector: any may have a pod on the node.
-func (r *Reconciler) nodeServices(ctx context.Context, _ client.Object) []reconcile.Request {
-	return r.services(ctx, "", func(*corev1.Service) bool { return true })
-}
-
-func (r *Reconciler) services(ctx context.Context, namespace string,
-	keep func(*corev1.Service) bool,
-) []reconcile.Request {
-	var list corev1.ServiceList
-	if err := r.client.List(ctx, &list, client.InNamespace(namespace),
-		client.UnsafeDisableDeepCopy); err != nil {
-		return nil
-	}
-	var requests []reconcile.Request
-	for i := range list.Items {
-		service := &list.Items[i]
-		if len(service.Spec.Selector) > 0 && keep(service) {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(service)})
-		}
-	}
-	return requests
 }

@@ -1,0 +1,13 @@
+package endpoints
+
+type (
+	Snapshot = snapshot
+	Mirrored = mirrored
+)
+
+var (
+	Plan         = plan
+	Mirror       = mirror
+	NewPublisher = newPublisher
+	NewMirrorer  = newMirrorer
+)
