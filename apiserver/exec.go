@@ -31,9 +31,6 @@ func (s *Server) podExec(w http.ResponseWriter, r *request) error {
 	if err := s.authorizeCreate(r); err != nil {
 		return err
 	}
-	if len(r.query["command"]) == 0 {
-		return apierrors.NewBadRequest("you must specify at least one command for the container")
-	}
 	return s.podCommand(w, r, "exec")
 }
 
@@ -63,15 +60,18 @@ func (s *Server) podCommand(w http.ResponseWriter, r *request, path string) erro
 	if err != nil {
 		return err
 	}
-	want, err := commandStreams(r.query)
-	if err != nil {
-		return err
-	}
 	container, err := logContainer(pod, r.name, r.query.Get("container"))
 	if err != nil {
 		return err
 	}
-	t, err := s.agentOfPod(pod, r.name)
+	t, err := s.agentOfPod(pod, r)
+	if err != nil {
+		return err
+	}
+	if path == "exec" && len(r.query["command"]) == 0 {
+		return apierrors.NewBadRequest("you must specify at least one command for the container")
+	}
+	want, err := commandStreams(r.query)
 	if err != nil {
 		return err
 	}

@@ -314,12 +314,18 @@ func TestExecIdles(t *testing.T) {
 	awaitGone(t, c)
 }
 
-// What the agent refuses is answered over HTTP.
-func TestExecRefusedByTheAgent(t *testing.T) {
+// What is wrong with a command is answered over HTTP, whoever finds out.
+func TestExecRefusals(t *testing.T) {
 	s, ws, _, c := newExec(t)
-	r := s.get(podPath + "/p/exec?container=idle&command=x&stdout=true")
-	if want := `container "idle" of pod "p" is not running: Completed`; r.code != 400 || r.object(t).str("message") != want {
-		t.Errorf("%d %s", r.code, r.text)
+	for query, want := range map[string]string{
+		"command=x&stdout=true": `container "idle" of pod "p" is not running: Completed`,
+		"command=x":             "you must specify at least 1 of stdin, stdout, stderr",
+		"stdout=true":           "you must specify at least one command for the container",
+	} {
+		r := s.get(podPath + "/p/exec?container=idle&" + query)
+		if r.code != 400 || r.object(t).str("message") != want {
+			t.Errorf("%s: %d %s", query, r.code, r.text)
+		}
 	}
 	c.end()
 	status(t, ws)

@@ -20,15 +20,15 @@ func (s *Server) podForward(w http.ResponseWriter, r *request) error {
 	if err := s.authorizeCreate(r); err != nil {
 		return err
 	}
-	pod, err := s.object(r)
-	if err != nil {
-		return err
-	}
 	ports, err := forwardedPorts(r)
 	if err != nil {
 		return err
 	}
-	t, err := s.agentOfPod(pod, r.name)
+	pod, err := s.object(r)
+	if err != nil {
+		return err
+	}
+	t, err := s.agentOfPod(pod, r)
 	if err != nil {
 		return err
 	}
@@ -79,8 +79,11 @@ func forwardedPorts(r *request) ([]uint16, error) {
 	for _, list := range append(r.query["ports"], r.query["port"]...) {
 		for text := range strings.SplitSeq(list, ",") {
 			port, err := strconv.ParseUint(text, 10, 16)
-			if err != nil || port == 0 {
-				return nil, apierrors.NewBadRequest(fmt.Sprintf("ports: found %q, allowed are 1 to 65535", text))
+			if err != nil {
+				return nil, apierrors.NewBadRequest("cannot convert to []int32: " + err.Error())
+			}
+			if port == 0 {
+				return nil, apierrors.NewBadRequest(`ports: found "0", allowed are 1 to 65535`)
 			}
 			ports = append(ports, uint16(port))
 		}
@@ -92,11 +95,20 @@ func forwardedPorts(r *request) ([]uint16, error) {
 	return ports, nil
 }
 
-// agentOfPod returns the agent of the node that a pod is on.
-func (s *Server) agentOfPod(pod kinds.Object, name string) (*tunnel, error) {
+// agentOfPod returns the agent of the node that the pod of a request is on. Possible errors: 400
+// without a node, 404 if it is not there, 503 if it is not connected.
+func (s *Server) agentOfPod(pod kinds.Object, r *request) (*tunnel, error) {
 	node := tree.Str(pod, "spec", "nodeName")
 	if node == "" {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", name))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", r.name))
 	}
-	return s.agentOf(node)
+	t, err := s.agentOf(node)
+	if err == nil {
+		return t, nil
+	}
+	if _, missing := s.lookUp(r, "nodes", "", node); missing != nil {
+		// Kubernetes words it as if a pod of that name were meant.
+		return nil, apierrors.NewNotFound(r.kind.GroupResource(), node)
+	}
+	return nil, err
 }

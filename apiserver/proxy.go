@@ -134,7 +134,7 @@ func (s *Server) podAt(pod kinds.Object, namespace, name, port string) (*backend
 	if ip == "" {
 		return nil, apierrors.NewBadRequest("address not allowed") // Kubernetes' words for a pod without one
 	}
-	t, err := s.agentOfPod(pod, name)
+	t, err := s.agentOf(tree.Str(pod, "spec", "nodeName"))
 	if err != nil {
 		return nil, err
 	}

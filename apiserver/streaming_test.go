@@ -13,17 +13,24 @@ import (
 func TestStreamRefusals(t *testing.T) {
 	s := newSite(t)
 	s.pod("two", `"nodeName":"n1","containers":[{"name":"a","image":"i"},{"name":"b","image":"i"}]`)
+	s.must("POST", "/api/v1/nodes", `{"metadata":{"name":"n1"}}`)
+	s.pod("lost", `"nodeName":"gone","containers":[{"name":"c","image":"i"}]`)
 	s.pod("waiting", `"containers":[{"name":"c","image":"i"}]`)
 	s.must("POST", "/api/v1/namespaces/default/services",
 		`{"metadata":{"name":"web"},"spec":{"ports":[{"name":"http","port":80}]}}`)
 	for path, want := range map[string]string{
-		"pods/two/exec?command=x":                  "400 you must specify at least 1 of stdin, stdout, stderr",
-		"pods/two/exec?stdout=true":                "400 you must specify at least one command for the container",
+		"pods/lost/exec?command=x&stdout=true":     `404 pods "gone" not found`,
+		"pods/lost/attach?stdout=true":             `404 pods "gone" not found`,
+		"pods/lost/portforward":                    `404 pods "gone" not found`,
 		"pods/two/exec?command=x&stdout=true":      "400 a container name must be specified for pod two, choose one of: [a b]",
 		"pods/two/attach?stdout=true&container=z":  "400 container z is not valid for pod two",
 		"pods/two/attach?stdout=true&container=a":  `503 the agent of node "n1" is not connected`,
 		"pods/two/portforward":                     `503 the agent of node "n1" is not connected`,
 		"pods/two/portforward?ports=0":             `400 ports: found "0", allowed are 1 to 65535`,
+		"pods/nosuch/portforward?ports=x":          `400 cannot convert to []int32: strconv.ParseUint: parsing "x": invalid syntax`,
+		"pods/nosuch/portforward?ports=80,99999":   `400 cannot convert to []int32: strconv.ParseUint: parsing "99999": value out of range`,
+		"pods/nosuch/exec":                         `404 pods "nosuch" not found`,
+		"pods/waiting/exec":                        "400 pod waiting does not have a host assigned",
 		"pods/waiting/exec?command=x&stdout=true":  "400 pod waiting does not have a host assigned",
 		"pods/waiting/portforward":                 "400 pod waiting does not have a host assigned",
 		"pods/nosuch/exec?command=x&stdout=true":   `404 pods "nosuch" not found`,
