@@ -65,7 +65,7 @@ func (s *step) containerStatuses(
 	return statuses
 }
 
-// ephemeralStatuses are never ready: nobody waits for them.
+// ephemeralStatuses are never ready: nobody waits for them. Resources they may not declare.
 func (s *step) ephemeralStatuses(old []corev1.ContainerStatus) []corev1.ContainerStatus {
 	containers := make([]corev1.Container, len(s.Pod.Spec.EphemeralContainers))
 	for i := range containers {
@@ -74,6 +74,7 @@ func (s *step) ephemeralStatuses(old []corev1.ContainerStatus) []corev1.Containe
 	statuses := s.containerStatuses(containers, old)
 	for i := range statuses {
 		statuses[i].Ready, statuses[i].Started = false, nil
+		statuses[i].Resources, statuses[i].AllocatedResources = nil, nil
 	}
 	return statuses
 }
@@ -96,6 +97,8 @@ func (s *step) containerStatus(c *corev1.Container, old *corev1.ContainerStatus)
 		status.Started = &started
 		return status
 	}
+	// What is declared is what runs: a change is given to running instances before the step.
+	status.Resources, status.AllocatedResources = c.Resources.DeepCopy(), c.Resources.DeepCopy().Requests
 	status.RestartCount = latest.ID.Attempt
 	status.ContainerID = containerURL(latest.ID)
 	switch {

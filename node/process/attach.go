@@ -14,6 +14,8 @@ const stallMax = 10 * time.Second
 // audience is who is attached to one of a container's outputs. It is written to
 // by one goroutine, before what is written is logged.
 type audience struct {
+	stall time.Duration
+
 	mu        sync.Mutex
 	listeners map[*listener]struct{}
 }
@@ -24,17 +26,17 @@ type listener struct {
 	cutOff func()
 }
 
-func newAudience() *audience { return &audience{listeners: map[*listener]struct{}{}} }
+func newAudience() *audience { return &audience{stall: stallMax, listeners: map[*listener]struct{}{}} }
 
 // Write passes p on to all that are attached. It never fails.
 func (a *audience) Write(p []byte) (int, error) {
 	for _, l := range a.all() {
-		_ = l.file.SetWriteDeadline(time.Now().Add(stallMax))
+		_ = l.file.SetWriteDeadline(time.Now().Add(a.stall))
 		for rest := p; len(rest) > 0; {
 			n, err := l.file.Write(rest)
 			rest = rest[n:]
 			if err == nil || n > 0 && os.IsTimeout(err) {
-				_ = l.file.SetWriteDeadline(time.Now().Add(stallMax))
+				_ = l.file.SetWriteDeadline(time.Now().Add(a.stall))
 				continue
 			}
 			if a.remove(l) && os.IsTimeout(err) {

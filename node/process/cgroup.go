@@ -16,9 +16,11 @@ import (
 )
 
 // cgroupParent finds or makes the cgroup v2 under which instances get theirs,
-// or returns "" when this machine or user has none to give.
-func cgroupParent() string {
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
+// or returns "" when this machine or user has none to give. Where it is mounted
+// stands in mountinfo: at the usual place, or beside the hierarchies of v1,
+// which are left alone.
+func cgroupParent(mountinfo string) string {
+	mounts, err := os.ReadFile(mountinfo)
 	if err != nil {
 		return ""
 	}

@@ -79,7 +79,7 @@ func New(opts Options) (*Runtime, error) {
 		stateDir:  stateDir,
 		log:       opts.Log,
 		addresses: addresses{opts.AddressDir},
-		cgroups:   cgroupParent(),
+		cgroups:   cgroupParent("/proc/self/mountinfo"),
 		pods:      map[types.UID]*podRecord{},
 		running:   map[node.ContainerID]*instance{},
 		changed:   func(types.UID) {},
