@@ -25,9 +25,11 @@ func ExampleName() {
 	name := controller.Name("web", "5d1c3e0a-uid-of-the-owner", "primary")
 	fmt.Println(name, name == controller.Name("web", "5d1c3e0a-uid-of-the-owner", "primary"))
 	fmt.Println(len(controller.Name(strings.Repeat("long-", 30))))
+	fmt.Println(controller.Name("web", "ab", "c") == controller.Name("web", "a", "bc"))
 	// Output:
 	// web-2gwdbx6f7a true
 	// 63
+	// false
 }
 
 func ExampleSetCondition() {
