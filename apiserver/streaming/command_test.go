@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -211,7 +212,11 @@ func TestSizes(t *testing.T) {
 					break
 				}
 			}
-			<-c.Gone()
+			select {
+			case size := <-c.Sizes:
+				t.Errorf("a size of a megabyte was taken: %v", size)
+			case <-c.Gone():
+			}
 			return nil
 		}
 		n.handler = command(t, streaming.Streams{Stdout: true, TTY: true}, play)
@@ -228,8 +233,9 @@ func TestSizes(t *testing.T) {
 		}
 		send(`{"Width":9,"Height":1}`)
 		<-sized
-		send(`{"Width":"` + strings.Repeat("9", 1<<20)) // it would block if it were neither read nor dropped
+		send(`{"Width":7,"Other":"` + strings.Repeat("9", 1<<20)) // it would block if it were neither read nor dropped
 		send(`"}`)
+		synctest.Wait()
 		ws.Close()
 	})
 }
@@ -302,15 +308,17 @@ func TestInputThatNobodyReads(t *testing.T) {
 // seconds, and is then let go.
 func TestClientThatReadsNothing(t *testing.T) {
 	const pause = time.Hour
-	print := func(c *streaming.Command) *metav1.Status {
-		io.WriteString(c.Stdout, "a line")
-		return failure
-	}
 	inBubble(t, func(t *testing.T, n *network) {
-		n.handler = command(t, all, print)
+		quiet := make(chan struct{})
+		n.handler = command(t, all, func(c *streaming.Command) *metav1.Status {
+			<-quiet
+			io.WriteString(c.Stdout, "a line")
+			return failure
+		})
 		ws := n.webSocket(t, "v4.channel.k8s.io")
 		message(t, ws)
 		<-time.After(pause)
+		close(quiet)
 		if got := message(t, ws); got != "\x01a line" {
 			t.Errorf("got %q", got)
 		}
