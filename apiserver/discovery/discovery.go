@@ -193,8 +193,11 @@ func versionHash(k *kinds.Kind) string {
 	if k.Storage != nil {
 		group, version, kind = k.Storage.Group, k.Storage.Version, k.Storage.Kind
 	}
-	if k.Form != nil {
+	switch {
+	case k.Form != nil:
 		version = k.Form.Version
+	case k.Kind == "CustomResourceDefinition":
+		version = "v1beta1" // in which Kubernetes keeps them
 	}
 	hash := sha256.Sum256([]byte(group + "/" + version + "/" + kind))
 	return base64.StdEncoding.EncodeToString(hash[:8])

@@ -38,6 +38,7 @@ func documents() *discovery.Documents {
 			k.Subresources = []kinds.Subresource{
 				{Name: "log", Verbs: []string{"get"}},
 				{Name: "eviction", Group: "policy", Version: "v1", Kind: "Eviction", Verbs: []string{"create"}},
+				{Name: "exec", Version: "v1", Kind: "PodExecOptions", Verbs: []string{"create"}},
 			}
 		}),
 		kind("", "v1", "Node"),
@@ -88,11 +89,14 @@ func TestResourcesAndSubresources(t *testing.T) {
 	}
 	all := strings.Join(kinds.AllVerbs, ",")
 	want := []string{
-		"nodes Node " + all, "pods Pod " + all, "pods/eviction Eviction create", "pods/log Pod get",
+		"nodes Node " + all, "pods Pod " + all, "pods/eviction Eviction create", "pods/exec PodExecOptions create", "pods/log Pod get",
 		"pods/status Pod get,patch,update",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+	if eviction, exec := list.APIResources[2], list.APIResources[3]; eviction.Version != "v1" || exec.Version != "" {
+		t.Errorf("versions of %+v and %+v: only that of another group is said", eviction, exec)
 	}
 	plain(t, "/apis/apps/v1", &list)
 	scale := list.APIResources[slices.IndexFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == "deployments/scale" })]
@@ -111,7 +115,7 @@ func TestResourcesAndSubresources(t *testing.T) {
 func TestAggregated(t *testing.T) {
 	docs := documents()
 	for path, want := range map[string][]string{
-		"/api":  {"/v1 nodes", "/v1 pods eviction log status"},
+		"/api":  {"/v1 nodes", "/v1 pods eviction exec log status"},
 		"/apis": {"apps/v1 deployments scale status", "events.k8s.io/v1 events", "authorization.k8s.io/v1 selfsubjectaccessreviews", "example.com/v1 widgets", "example.com/v1alpha1 widgets"},
 	} {
 		doc, _ := docs.Aggregated(path)

@@ -44,7 +44,7 @@ func (v *groupVersion) resourceList() metav1.APIResourceList {
 			Name: k.Resource, SingularName: k.Singular, Namespaced: k.Namespaced, Kind: k.Kind,
 			Verbs: verbs(k), ShortNames: k.ShortNames, Categories: k.Categories,
 		}
-		if slices.Contains(r.Verbs, "list") {
+		if slices.Contains(r.Verbs, "watch") {
 			r.StorageVersionHash = versionHash(k)
 		}
 		list.APIResources = append(list.APIResources, r)
@@ -81,6 +81,9 @@ func subresources(k *kinds.Kind) []kinds.Subresource {
 	for i := range all {
 		if all[i].Kind == "" {
 			all[i].Kind = k.Kind
+		}
+		if all[i].Group == k.Group {
+			all[i].Version = "" // it goes without saying
 		}
 	}
 	slices.SortFunc(all, func(a, b kinds.Subresource) int { return cmp.Compare(a.Name, b.Name) })
