@@ -14,9 +14,12 @@ import (
 
 // Bootstrap makes what every cluster has: the namespaces that the system needs, the Service by which
 // pods know the API server, and what the server says of itself. What is there already is left as it
-// is. It is called before the server serves, and may be called again.
+// is, and what it holds is reserved. It is called before the server serves, and may be called again.
 func (s *Server) Bootstrap(ctx context.Context) error {
 	if err := s.definitions.settle(ctx, ""); err != nil {
+		return err
+	}
+	if err := s.mendReservations(ctx); err != nil {
 		return err
 	}
 	var namespaces []first

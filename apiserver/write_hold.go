@@ -46,7 +46,8 @@ func (t *write) hold(snap store.Snapshot, was, now kinds.Object) error {
 		})
 	}
 	for _, h := range had {
-		if !slices.Contains(has, h) {
+		e := snap.Get(reservation(h))
+		if !slices.Contains(has, h) && e != nil && string(e.Value) == t.key().String() {
 			t.along = append(t.along, store.Op{
 				Key: reservation(h), Type: store.Delete, Expect: store.Any, RevisionAt: -1, Origin: t.origin(),
 			})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 
@@ -210,4 +211,64 @@ func TestServersOnOneStoreGiveANameToOneDefinition(t *testing.T) {
 			t.Errorf("%s has the short names %s, want %s", name, got, want)
 		}
 	}
+}
+
+// A server that starts on what one has stored that reserved nothing, and that left reservations of
+// what is gone, finds both out.
+func TestReservationsAreMendedAtTheStart(t *testing.T) {
+	apis, s := newAPIs(t, 1)
+	for _, name := range []string{"a", "b", "gone"} {
+		apis[0].want(201, "POST "+svcs, "", `{"metadata":{"name":"`+name+`"},`+nodePorts)
+	}
+	before, all := holders(t, apis[0], s)
+	snap, err := s.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	reserved, _ := snap.List("@reserved", store.ListOptions{})
+	ops := []store.Op{{Key: store.Key{Resource: "services", Path: "default/gone"}, Type: store.Delete, Expect: store.Any, RevisionAt: -1}}
+	for _, e := range reserved {
+		if string(e.Value) != "services/default/gone" {
+			ops = append(ops, store.Op{Key: e.Key, Type: store.Delete, Expect: store.Any, RevisionAt: -1})
+		}
+	}
+	if _, err := s.Commit(t.Context(), ops...); err != nil {
+		t.Fatal(err)
+	}
+	next := newAPI(t, func(o *apiserver.Options) { o.Store, o.ServiceCIDR = s, netip.MustParsePrefix("10.0.0.0/21") })
+	by, now := holders(t, next, s)
+	if now != all-3 || len(by) != now {
+		t.Errorf("%d are reserved and %d held, want %d", now, len(by), all-3)
+	}
+	for h, name := range before {
+		ip, err := netip.ParseAddr(h)
+		if err != nil {
+			continue
+		}
+		want := 422
+		if name == "gone" {
+			want = 201
+		}
+		next.want(want, "POST "+svcs, "", `{"metadata":{"generateName":"new-"},"spec":{"clusterIP":"`+ip.String()+`","ports":[{"port":80}]}}`)
+	}
+}
+
+// Of two objects that held the same before there were reservations, the end of one does not give away
+// what the other has.
+func TestTheSecondHolderGivesNothingBack(t *testing.T) {
+	apis, s := newAPIs(t, 1)
+	a := apis[0]
+	first := a.want(201, "POST "+svcs, "", `{"metadata":{"name":"a"},"spec":{"clusterIP":"10.0.0.77","ports":[{"port":80}]}}`)
+	double := strings.Replace(first.text, `"name":"a"`, `"name":"b"`, 1)
+	op := store.Op{Key: store.Key{Resource: "services", Path: "default/b"}, Type: store.Put, Value: []byte(double), RevisionAt: -1}
+	if _, err := s.Commit(t.Context(), op); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.server.Bootstrap(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a.want(200, "DELETE "+svcs+"/b", "", "")
+	a.want(422, "POST "+svcs, "", `{"metadata":{"name":"c"},"spec":{"clusterIP":"10.0.0.77","ports":[{"port":80}]}}`)
+	a.want(200, "DELETE "+svcs+"/a", "", "")
+	a.want(201, "POST "+svcs, "", `{"metadata":{"name":"c"},"spec":{"clusterIP":"10.0.0.77","ports":[{"port":80}]}}`)
 }
