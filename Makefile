@@ -8,7 +8,7 @@ BIN := bin/setpoint
 # ten packages that they are in, which leaves a CI job of 45 minutes half an hour for the tests.
 FUZZTIME ?= 60s
 
-.PHONY: up demo build test fuzz torture lint generate bench clean FORCE
+.PHONY: up demo build test conformance fuzz torture lint generate bench clean FORCE
 
 up: build ## run a control plane; Ctrl-C ends it, the workloads and the data stay
 	$(BIN) up --data-dir .setpoint
@@ -24,8 +24,12 @@ $(BIN): FORCE
 test: ## all tests with the race detector, linters included
 	$(GO) test -race -timeout 40m ./...
 	$(GO) test -run Allocations ./kinds/schema # counts that the race detector changes
+	$(MAKE) conformance
 	cd conformance/flux && $(GO) test -timeout 30m ./...
 	$(MAKE) fuzz
+
+conformance: build ## the clients that people have, each against a server in a process of its own
+	cd conformance && SETPOINT=$(CURDIR)/$(BIN) $(GO) test -timeout 20m ./...
 
 fuzz: ## every decoder and patch with random input; FUZZTIME is the time for each
 	$(GO) run ./internal/fuzzall -time $(FUZZTIME)
