@@ -107,7 +107,7 @@ type txn struct {
 }
 
 // plan says what to ask of etcd for a commit on a state: nothing if there is a conflict or nothing
-// would change. Whether it changes anything is decided here, so the transaction is to go through only
+// would change, or there is no room for it. Whether it changes anything is decided here, so the transaction is to go through only
 // where every key is as in the state, in the epoch of the state, and on no older head, as a cluster
 // would have that has lost commits.
 func (s *Store) plan(now view, c *commit) (*txn, store.Result, error) {
@@ -137,6 +137,9 @@ func (s *Store) plan(now view, c *commit) (*txn, store.Result, error) {
 			t.guards = append(t.guards, s.guard(op.Key, found))
 		}
 		if core.Changes(op, found) {
+			if err := s.room.refuse(op, found); err != nil {
+				return nil, store.Result{}, err
+			}
 			t.writes = append(t.writes, s.write(op))
 			head = appendNote(head, op, before)
 			before = op

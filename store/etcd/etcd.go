@@ -102,6 +102,7 @@ type Store struct {
 
 	heads  *barrier // of the newest commit
 	epochs *barrier // of an epoch that has just begun
+	room   room
 
 	mu      sync.Mutex // guards what follows, and makes publishing and telling who waits one step
 	core    *core.Core
@@ -130,7 +131,7 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 	s := &Store{
 		options: options, keys: newKeys(options.Prefix), process: newProcess(),
 		core:    core.New(core.Options{HistoryAge: options.HistoryAge, HistoryBytes: options.HistoryBytes}, 0),
-		commits: map[token]*commit{}, unwatch: func() {},
+		commits: map[token]*commit{}, unwatch: func() {}, room: room{spent: make(chan struct{}, 1)},
 	}
 	s.Reader = s.core.Reader()
 	s.heads, s.epochs = newBarrier(s.askHead), newBarrier(s.askEpoch)
@@ -183,6 +184,7 @@ func (s *Store) start(ctx context.Context) error {
 	s.running.Go(func() { s.serve(s.heads) })
 	s.running.Go(func() { s.serve(s.epochs) })
 	s.running.Go(s.compactEtcd)
+	s.running.Go(s.measure)
 	return s.explain(ctx, s.catchUp(ctx))
 }
 
@@ -289,12 +291,17 @@ func (s *Store) compactEtcd() {
 			continue
 		}
 		done = to
-		ctx, cancel := context.WithTimeout(s.ctx, attemptTimeout)
-		if _, err := s.client.Compact(ctx, s.base+int64(to)); err != nil {
-			// Another process may have done so, and otherwise it is done with the next.
-			s.options.Logger.Debug("store: compacting etcd", slog.Any("error", err))
-		}
-		cancel()
+		s.forgetInEtcd(to)
+	}
+}
+
+// forgetInEtcd has etcd give up the history before a revision. Another process may have done so, and
+// otherwise it is done with the next.
+func (s *Store) forgetInEtcd(before store.Revision) {
+	ctx, cancel := context.WithTimeout(s.ctx, attemptTimeout)
+	defer cancel()
+	if _, err := s.client.Compact(ctx, s.base+int64(before)); err != nil {
+		s.options.Logger.Debug("store: compacting etcd", slog.Any("error", err))
 	}
 }
 

@@ -33,3 +33,6 @@ func ReadHead(b []byte, types []store.EventType) (ops []store.Op, err error) {
 
 // ParseValue reads a value.
 var ParseValue = parseValue
+
+// Measure makes the store aware of the room there is now, as it is itself in a moment.
+func (s *Store) Measure() { s.measureOnce() }

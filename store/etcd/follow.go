@@ -128,6 +128,11 @@ func (s *Store) publish(events []*clientv3.Event) error {
 	if len(events) == 0 {
 		return nil
 	}
+	bytes := 0
+	for _, e := range events {
+		bytes += len(e.Kv.Key) + len(e.Kv.Value)
+	}
+	s.room.spend(bytes)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := news{head: s.head, epoch: s.epoch}

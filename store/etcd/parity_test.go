@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 
@@ -132,41 +133,111 @@ func until(t *testing.T, want error, do func() error) {
 	}
 }
 
+// Somebody else has filled etcd up to its quota.
 func TestEtcdThatIsFull(t *testing.T) {
 	l, prefix := newLonely(t, 4<<20), space()
 	s := open(t, etcd.Options{Endpoints: []string{l.address}, Prefix: prefix})
 	other := open(t, etcd.Options{Endpoints: []string{l.address}, Prefix: prefix})
-	padding, last := strings.Repeat("x", 200<<10), store.Revision(0)
+	last := commit(t, s, put("a/x", "1")).Revision
+	c := raw(t, l.address)
+	padding, filled := strings.Repeat("x", 200<<10), int64(0)
 	for n := 0; ; n++ {
-		r, err := s.Commit(t.Context(), put("a/x", fmt.Sprint(n, padding)))
-		if errors.Is(err, store.ErrNoSpace) {
+		answer, err := c.Put(t.Context(), "/elsewhere", padding)
+		if errors.Is(err, rpctypes.ErrNoSpace) {
 			break
 		}
 		if err != nil || n > 100 {
-			t.Fatalf("commit %d: %v", n, err)
+			t.Fatalf("put %d: %v", n, err)
 		}
-		last = r.Revision
+		filled = answer.Header.Revision
 	}
 	snap, err := other.Snapshot(t.Context())
 	if err != nil || snap.Revision() != last {
 		t.Errorf("a read of full etcd: %v, want revision %d", err, last)
 	}
-	for _, op := range []store.Op{put("a/y", "1"), {Key: pod("a/x"), Type: store.Delete, Expect: store.Any, RevisionAt: -1}} {
+	for _, op := range []store.Op{put("a/y", "1"), deletion("a/x")} {
 		if _, err := s.Commit(t.Context(), op); !errors.Is(err, store.ErrNoSpace) {
 			t.Errorf("a commit to full etcd: %v, want %v", err, store.ErrNoSpace)
 		}
 	}
-	compactAll(t, l.address, prefix)
-	c := raw(t, l.address)
+	_, _ = c.Compact(t.Context(), filled) // a store may have done so
 	if _, err := c.Defragment(t.Context(), l.address); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.AlarmDisarm(t.Context(), &clientv3.AlarmMember{}); err != nil {
 		t.Fatal(err)
 	}
-	if r := commit(t, s, put("a/y", "1")); r.Revision <= last {
-		t.Errorf("revision %d after %d", r.Revision, last)
+	recovers(t, s, put("a/y", "1"))
+}
+
+func deletion(path string) store.Op {
+	return store.Op{Key: pod(path), Type: store.Delete, Expect: store.Any, RevisionAt: -1}
+}
+
+// recovers commits as soon as there is room for it.
+func recovers(t *testing.T, s store.Store, ops ...store.Op) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; {
+		_, err := s.Commit(t.Context(), ops...)
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, store.ErrNoSpace) || time.Now().After(end) {
+			t.Fatal(err)
+		}
 	}
+}
+
+// Stores that fill etcd up are told so before etcd is full. What makes room goes on, leases can be
+// renewed, and when enough was deleted all goes on by itself.
+func TestStoresDoNotFillEtcd(t *testing.T) {
+	l, prefix := newLonely(t, 64<<20), space()
+	s := open(t, etcd.Options{Endpoints: []string{l.address}, Prefix: prefix})
+	other := open(t, etcd.Options{Endpoints: []string{l.address}, Prefix: prefix})
+	commit(t, s, put("a/lease", "me, until now"))
+	padding, made := strings.Repeat("x", 10<<10), 0
+	ten := func(n int, make func(path string) store.Op) (ops []store.Op) {
+		for i := range 10 {
+			ops = append(ops, make(fmt.Sprintf("a/%d-%d", n, i)))
+		}
+		return ops
+	}
+	full := func(s store.Store) bool {
+		_, err := s.Commit(t.Context(), ten(made, func(path string) store.Op { return put(path, padding) })...)
+		if err != nil && (!errors.Is(err, store.ErrNoSpace) || !strings.Contains(err.Error(), "quota of 64 MB")) {
+			t.Fatalf("commit %d: %v", made, err)
+		}
+		if err == nil {
+			made++
+		}
+		return err != nil
+	}
+	for !full(s) || !full(other) {
+		s.Measure() // the test writes faster than a quota so small is measured
+		other.Measure()
+	}
+	recovers(t, s, put("a/lease", "me, until then"))
+	for n, err := 1, error(nil); !errors.Is(err, store.ErrNoSpace); n++ { // what is left of the room is used up first
+		if _, err = s.Commit(t.Context(), put("a/lease", strings.Repeat(padding, n))); n == 100 {
+			t.Fatalf("an object was made larger a hundred times: %v", err)
+		}
+		s.Measure()
+	}
+	marked := put("a/0-0", padding+"to be deleted")
+	marked.Frees = true
+	commit(t, s, marked)
+	for i := range made * 3 / 4 {
+		commit(t, []store.Store{s, other}[i%2], ten(i, deletion)...)
+		s.Measure()
+	}
+	for i := range made / 2 {
+		recovers(t, []store.Store{other, s}[i%2], ten(made+i, func(path string) store.Op { return put(path, padding) })...)
+	}
+	alarms, err := raw(t, l.address).AlarmList(t.Context())
+	if err != nil || len(alarms.Alarms) > 0 {
+		t.Errorf("etcd's alarms: %v, %v", alarms, err)
+	}
+	t.Logf("%d objects of 10 KB went into 64 MB", 10*made)
 }
 
 func TestEtcdThatCannotBeUsed(t *testing.T) {
