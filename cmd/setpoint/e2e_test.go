@@ -58,13 +58,14 @@ type machine struct {
 	dir    string
 	listen string
 	run    string // the command of the control plane: "up" or "server"
+	args   []string
 	up     *exec.Cmd
 	client client.WithWatch
 }
 
-func newMachine(t *testing.T, run string) *machine {
+func newMachine(t *testing.T, run string, args ...string) *machine {
 	t.Helper()
-	m := &machine{t: t, dir: t.TempDir(), listen: "127.0.0.1:" + strconv.Itoa(freePort(t)), run: run}
+	m := &machine{t: t, dir: t.TempDir(), listen: "127.0.0.1:" + strconv.Itoa(freePort(t)), run: run, args: args}
 	if err := os.Symlink(mustExecutable(t), filepath.Join(m.dir, "setpoint")); err != nil {
 		t.Fatal(err)
 	}
@@ -86,8 +87,8 @@ func (m *machine) start() {
 		m.t.Fatal(err)
 	}
 	defer out.Close()
-	m.up = m.command(m.run, "--data-dir", filepath.Join(m.dir, "data"),
-		"--listen", m.listen, "--kubeconfig", m.kubeconfig())
+	m.up = m.command(append([]string{m.run, "--data-dir", filepath.Join(m.dir, "data"),
+		"--listen", m.listen, "--kubeconfig", m.kubeconfig()}, m.args...)...)
 	m.up.Stdout, m.up.Stderr = w, out
 	if err := m.up.Start(); err != nil {
 		m.t.Fatal(err)
