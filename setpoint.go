@@ -28,12 +28,18 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/setpoint-dev/setpoint/apiserver"
 	"github.com/setpoint-dev/setpoint/apiserver/pki"
 	"github.com/setpoint-dev/setpoint/controller"
+	"github.com/setpoint-dev/setpoint/controllers/serviceaccount"
 	"github.com/setpoint-dev/setpoint/kinds"
 	"github.com/setpoint-dev/setpoint/kinds/builtin"
 	"github.com/setpoint-dev/setpoint/lease"
@@ -265,6 +271,15 @@ func (c *ControlPlane) run(group *sync.WaitGroup, part string, run func() error)
 	})
 }
 
+// watched is what the built-in controllers look at of kinds of which there is much that is none of
+// their business. What it leaves out they neither are told of nor read, and costs them nothing.
+var watched = cache.Options{ByObject: map[client.Object]cache.ByObject{
+	&corev1.ConfigMap{}: {
+		Field: fields.OneTermEqualSelector("metadata.name", serviceaccount.RootCAName),
+	},
+	&coordinationv1.Lease{}: {Namespaces: map[string]cache.Config{corev1.NamespaceNodeLease: {}}},
+}}
+
 func (c *ControlPlane) runControllers(ctx context.Context) error {
 	if len(c.loops) == 0 {
 		return nil
@@ -278,6 +293,7 @@ func (c *ControlPlane) runControllers(ctx context.Context) error {
 		Clock:   c.opts.Clock,
 		Metrics: c.server.Metrics(),
 		Lease:   c.controllersLease(),
+		Cache:   watched,
 	})
 	if err != nil {
 		return err

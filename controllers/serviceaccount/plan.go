@@ -9,9 +9,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// RootCAName names the only ConfigMap of a namespace that the controller reads.
+const RootCAName = "kube-root-ca.crt"
+
 const (
 	accountName = "default"
-	rootCAName  = "kube-root-ca.crt"
 	rootCAKey   = "ca.crt"
 
 	descriptionAnnotation = "kubernetes.io/description"
@@ -54,7 +56,7 @@ func plan(s snapshot) actions {
 	case s.RootCA == nil:
 		act.CreateRootCA = &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: s.Namespace.Name, Name: rootCAName,
+				Namespace: s.Namespace.Name, Name: RootCAName,
 				Annotations: map[string]string{descriptionAnnotation: description},
 			},
 			Data: data,

@@ -35,7 +35,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		snap.Account = &account
 	}
 	var rootCA corev1.ConfigMap
-	if found, err = r.get(ctx, req.Name, rootCAName, &rootCA); err != nil {
+	if found, err = r.get(ctx, req.Name, RootCAName, &rootCA); err != nil {
 		return reconcile.Result{}, err
 	}
 	if found {
@@ -64,7 +64,7 @@ func (r *Reconciler) apply(ctx context.Context, act actions) error {
 	}
 	if act.UpdateRootCA != nil {
 		if err := r.client.Update(ctx, act.UpdateRootCA); client.IgnoreNotFound(err) != nil {
-			errs = append(errs, fmt.Errorf("update configmap %s: %w", rootCAName, err))
+			errs = append(errs, fmt.Errorf("update configmap %s: %w", RootCAName, err))
 		}
 	}
 	return errors.Join(errs...)

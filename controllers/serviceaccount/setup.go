@@ -29,7 +29,7 @@ func Setup(mgr *controller.Manager, opts Options) error {
 		Watches(&corev1.ServiceAccount{}, handler.EnqueueRequestsFromMapFunc(namespaceOf),
 			named(accountName)).
 		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(namespaceOf),
-			named(rootCAName)).
+			named(RootCAName)).
 		WithOptions(controller.Options{FieldOwner: name}).
 		Complete(newReconciler(mgr.GetClient(), opts.CA))
 }
