@@ -182,3 +182,26 @@ func TestNamespacesThatAreGoneAreForgotten(t *testing.T) {
 		t.Errorf("%d classes, %d flows and %d slots are kept for no key", classes, flows, slots)
 	}
 }
+
+// TestDebtsOutliveTheKeysOfAClass has a class use up its retries, have no keys any more, and fail again
+// after many other classes have come and gone.
+func TestDebtsOutliveTheKeysOfAClass(t *testing.T) {
+	q, clock := newQueue(t, workqueue.Options[string]{
+		RetriesPerSecond: 1, RetriesBurst: 1, Class: func(key string) string { return key },
+	})
+	for range 5 {
+		q.AddRateLimited("x")
+	}
+	q.Add("x")
+	wantTaken(t, q, "x")
+	q.Forget("x")
+	for i := range 1000 {
+		q.Add(fmt.Sprint(i))
+		take(q)
+	}
+	q.AddRateLimited("x")
+	clock.Step(4 * time.Second)
+	wantTaken(t, q)
+	clock.Step(2 * time.Second)
+	wantTaken(t, q, "x")
+}
