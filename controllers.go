@@ -9,6 +9,7 @@ import (
 	"github.com/setpoint-dev/setpoint/controllers/cronjob"
 	"github.com/setpoint-dev/setpoint/controllers/daemonset"
 	"github.com/setpoint-dev/setpoint/controllers/deployment"
+	"github.com/setpoint-dev/setpoint/controllers/disruption"
 	"github.com/setpoint-dev/setpoint/controllers/endpoints"
 	"github.com/setpoint-dev/setpoint/controllers/endpointslice"
 	"github.com/setpoint-dev/setpoint/controllers/gc"
@@ -35,6 +36,9 @@ var loops = []loop{
 	{"replicaset", func(m *controller.Manager, _ *ControlPlane) error {
 		return replicaset.Setup(m, replicaset.Options{})
 	}},
+	{"replicationcontroller", func(m *controller.Manager, _ *ControlPlane) error {
+		return replicaset.SetupReplicationController(m, replicaset.Options{})
+	}},
 	{"statefulset", func(m *controller.Manager, _ *ControlPlane) error {
 		return statefulset.Setup(m, statefulset.Options{})
 	}},
@@ -52,6 +56,9 @@ var loops = []loop{
 	}},
 	{"endpoints", func(m *controller.Manager, _ *ControlPlane) error {
 		return endpoints.Setup(m, endpoints.Options{})
+	}},
+	{"disruption", func(m *controller.Manager, _ *ControlPlane) error {
+		return disruption.Setup(m, disruption.Options{})
 	}},
 	{"namespace", func(m *controller.Manager, _ *ControlPlane) error {
 		return namespace.Setup(m, namespace.Options{})

@@ -211,6 +211,14 @@ func (t *write) removeOnce(opts *metav1.DeleteOptions) (removed, error) {
 	if err := t.checkPreconditions(opts.Preconditions, entry, live); err != nil {
 		return removed{}, err
 	}
+	return t.erase(snap, entry, live, opts)
+}
+
+// erase commits the end of an object that is as it was read, or its beginning, together with what goes
+// along with it. It may change live.
+func (t *write) erase(snap store.Snapshot, entry *store.Entry, live kinds.Object,
+	opts *metav1.DeleteOptions,
+) (removed, error) {
 	gone := removed{value: entry.Value, uid: tree.Str(live, "metadata", "uid")}
 	if prepare := t.hooks.PrepareForDelete; prepare != nil && !tree.Has(live, "metadata", "deletionTimestamp") {
 		prepare(t.env(snap), live)

@@ -178,28 +178,3 @@ func (t *write) rewriteOnce(edit func(obj kinds.Object, revision store.Revision)
 	_, err = t.commit(op)
 	return err
 }
-
-// evict answers POST of a pod's eviction subresource: it deletes the pod with the options given.
-func (s *Server) evict(w http.ResponseWriter, r *request) error {
-	b, err := readObject(r, evictionGVK, compiled.Builtin("io.k8s.api.policy.v1.Eviction"))
-	if err != nil {
-		return err
-	}
-	t, err := s.newWrite(w, r, "")
-	if err != nil {
-		return err
-	}
-	eviction, err := t.decode(b)
-	if err != nil {
-		return err
-	}
-	if tree.Str(eviction, "metadata", "name") != t.name {
-		return apierrors.NewBadRequest("name in URL does not match name in Eviction object")
-	}
-	opts := deleteOptions(tree.Map(eviction, "deleteOptions"))
-	t.opts.dryRun = t.opts.dryRun || len(opts.DryRun) > 0
-	if _, err := t.remove(opts); err != nil {
-		return err
-	}
-	return s.respondJSON(w, r, http.StatusCreated, success(http.StatusCreated))
-}

@@ -14,6 +14,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -24,6 +25,7 @@ import (
 	"github.com/setpoint-dev/setpoint/controllers/cronjob"
 	"github.com/setpoint-dev/setpoint/controllers/daemonset"
 	"github.com/setpoint-dev/setpoint/controllers/deployment"
+	"github.com/setpoint-dev/setpoint/controllers/disruption"
 	"github.com/setpoint-dev/setpoint/controllers/endpoints"
 	"github.com/setpoint-dev/setpoint/controllers/endpointslice"
 	"github.com/setpoint-dev/setpoint/controllers/gc"
@@ -121,6 +123,13 @@ func trials() map[string]setpointtest.Trial {
 			Addresses: []corev1.EndpointAddress{{IP: "10.0.0.1"}}, Ports: []corev1.EndpointPort{{Port: 8080}},
 		}},
 	}
+	rc := &corev1.ReplicationController{ObjectMeta: meta, Spec: corev1.ReplicationControllerSpec{
+		Replicas: ptr.To[int32](4), Selector: selector.MatchLabels, Template: &template,
+	}}
+	half := intstr.FromString("50%")
+	pdb := &policyv1.PodDisruptionBudget{ObjectMeta: meta, Spec: policyv1.PodDisruptionBudgetSpec{
+		MinAvailable: &half, Selector: selector,
+	}}
 	other := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}}
 
 	return map[string]setpointtest.Trial{
@@ -202,6 +211,30 @@ func trials() map[string]setpointtest.Trial {
 				{Name: "create a service without pods", Do: creates(manual), Holds: publishes("manual", 0)},
 				{Name: "write its endpoints", Do: creates(byHand), Holds: publishes("manual", 1)},
 				{Name: "delete it", Do: deletes(manual), Holds: gone(byHand)},
+			},
+		},
+		"replicationcontroller": {
+			Setup: func(m *controller.Manager) error {
+				return replicaset.SetupReplicationController(m, replicaset.Options{})
+			},
+			Steps: []setpointtest.Step{
+				create(rc, func(c *corev1.ReplicationController) error { return want("ready replicas", 4, c.Status.ReadyReplicas) }),
+				change(rc, "fewer", `{"spec":{"replicas":1}}`, func(c *corev1.ReplicationController) error {
+					return errors.Join(want("replicas", 1, c.Status.Replicas), want("ready replicas", 1, c.Status.ReadyReplicas))
+				}),
+				podsLeft(1),
+			},
+		},
+		"disruption": {
+			Setup: func(m *controller.Manager) error { return disruption.Setup(m, disruption.Options{}) },
+			Steps: []setpointtest.Step{
+				create(rs.DeepCopy(), func(rs *appsv1.ReplicaSet) error { return want("ready replicas", 5, rs.Status.ReadyReplicas) }),
+				create(pdb, func(b *policyv1.PodDisruptionBudget) error {
+					return errors.Join(want("expected", 5, b.Status.ExpectedPods), want("allowed", 2, b.Status.DisruptionsAllowed))
+				}),
+				{Name: "fewer", Do: patches(rs, `{"spec":{"replicas":2}}`), Holds: holds(pdb, func(b *policyv1.PodDisruptionBudget) error {
+					return errors.Join(want("expected", 2, b.Status.ExpectedPods), want("allowed", 1, b.Status.DisruptionsAllowed))
+				})},
 			},
 		},
 		"namespace": {

@@ -159,7 +159,9 @@ func TestEndpointsGoWithTheirService(t *testing.T) {
 		"somebody's a lock": {lock, nil, nil},
 	} {
 		clock := controllertest.NewClock()
-		cached, live := controllertest.NewClient(t, clock, nil, c.there), controllertest.NewClient(t, clock, nil, c.live...)
+		// The cache has heard of the Endpoints, and of no Service.
+		cached := controllertest.NewClient(t, clock, nil, c.there)
+		live := controllertest.NewClient(t, clock, nil, append(c.live, c.there)...)
 		r := endpoints.NewPublisher(cached, live, events.NewFakeRecorder(10))
 		if _, err := r.Reconcile(ctx, request); err != nil {
 			t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 // Publisher writes the Endpoints of one Service. It may be called concurrently for different keys.
 type Publisher struct {
 	client client.Client
-	live   client.Reader // confirms that a Service is gone
+	live   client.Reader // says what is left of a Service that is gone
 	events events.EventRecorder
 }
 
@@ -75,9 +75,9 @@ func (r *Publisher) create(ctx context.Context, service *corev1.Service, next *c
 }
 
 // remove deletes the Endpoints of a Service that is gone, whoever wrote them, unless they are somebody's
-// lock. That it is gone the server has to say: a cache may not have heard of the Service yet.
+// lock. What is there and what is not the server has to say: a cache may not have heard of either yet.
 func (r *Publisher) remove(ctx context.Context, req reconcile.Request) error {
-	left, err := get(ctx, r.client, req.NamespacedName, &corev1.Endpoints{})
+	left, err := get(ctx, r.live, req.NamespacedName, &corev1.Endpoints{})
 	if err != nil || left == nil || left.DeletionTimestamp != nil {
 		return err
 	}
@@ -88,11 +88,7 @@ func (r *Publisher) remove(ctx context.Context, req reconcile.Request) error {
 	if err != nil || service != nil {
 		return err
 	}
-	err = r.client.Delete(ctx, left, client.Preconditions{UID: &left.UID})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
-	}
-	return err
+	return client.IgnoreNotFound(r.client.Delete(ctx, left, client.Preconditions{UID: &left.UID}))
 }
 
 // Mirrorer mirrors the Endpoints of one Service into slices. It may be called concurrently for

@@ -50,9 +50,9 @@ func Setup(mgr *controller.Manager, opts Options) error {
 }
 
 // written lets through the Endpoints that the controller has written. Those of others concern it only
-// when their Service goes.
+// when their Service goes, or has gone while nobody looked.
 var written = predicate.Funcs{
-	CreateFunc:  func(e event.CreateEvent) bool { return isWritten(e.Object) },
+	CreateFunc:  func(e event.CreateEvent) bool { return e.IsInInitialList || isWritten(e.Object) },
 	UpdateFunc:  func(e event.UpdateEvent) bool { return isWritten(e.ObjectOld) || isWritten(e.ObjectNew) },
 	DeleteFunc:  func(e event.DeleteEvent) bool { return isWritten(e.Object) },
 	GenericFunc: func(e event.GenericEvent) bool { return isWritten(e.Object) },

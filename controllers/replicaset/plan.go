@@ -1,4 +1,5 @@
-// Package replicaset keeps the declared number of pods running for each ReplicaSet.
+// Package replicaset keeps the declared number of pods running for each ReplicaSet, and for each
+// ReplicationController, which is planned as if it were one.
 //
 // A pass counts the pods that the set owns and are active (neither ended nor being deleted), creates
 // or deletes the difference, and then records what it saw in the status. Which pods go first, what

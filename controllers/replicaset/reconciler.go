@@ -19,33 +19,36 @@ import (
 	"github.com/setpoint-dev/setpoint/controllers/podcontrol"
 )
 
-var kind = appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
-
-// Reconciler brings one ReplicaSet to what it declares. It may be called concurrently for different
-// keys.
+// Reconciler brings one ReplicaSet, or one ReplicationController, to what it declares. It may be called
+// concurrently for different keys.
 type Reconciler struct {
 	client client.Client
 	clock  clock.PassiveClock
 	pods   podcontrol.Control
+	empty  func() subject // of the kind that the reconciler is for
 }
 
 func newReconciler(c client.Client, live client.Reader, clk clock.PassiveClock,
-	rec events.EventRecorder,
+	rec events.EventRecorder, empty func() subject,
 ) *Reconciler {
-	return &Reconciler{client: c, clock: clk, pods: podcontrol.Control{Client: c, Live: live, Events: rec}}
+	return &Reconciler{
+		client: c, clock: clk, empty: empty,
+		pods: podcontrol.Control{Client: c, Live: live, Events: rec},
+	}
 }
 
-// Reconcile makes one pass over the ReplicaSet that the request names.
+// Reconcile makes one pass over the object that the request names.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	set := &appsv1.ReplicaSet{}
-	if err := r.client.Get(ctx, req.NamespacedName, set); err != nil {
+	s := r.empty()
+	if err := r.client.Get(ctx, req.NamespacedName, s.object()); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.pods.Forget(req.NamespacedName)
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, err
 	}
-	pods, err := r.pods.Claim(ctx, podcontrol.Owner{Object: set, Kind: kind, Selector: set.Spec.Selector})
+	set := s.asSet()
+	pods, err := r.pods.Claim(ctx, podcontrol.Owner{Object: s.object(), Kind: s.kind(), Selector: set.Spec.Selector})
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -53,8 +56,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return r.siblingPods(ctx, set)
 	}}
 	act := plan(snap)
-	failure := r.apply(ctx, set, act)
-	if err := r.writeStatus(ctx, set, status(snap, act, failure)); err != nil {
+	failure := r.apply(ctx, s, set, act)
+	if err := r.writeStatus(ctx, s, status(snap, act, failure)); err != nil {
 		return reconcile.Result{}, errors.Join(failure, err)
 	}
 	return reconcile.Result{RequeueAfter: act.Wait}, failure
@@ -85,19 +88,19 @@ func (r *Reconciler) siblingPods(ctx context.Context, set *appsv1.ReplicaSet) []
 }
 
 // apply creates and deletes what the plan says.
-func (r *Reconciler) apply(ctx context.Context, set *appsv1.ReplicaSet, act actions) error {
-	_, createErr := r.pods.CreateAll(ctx, set, act.Create, func(int) error {
-		return r.pods.Create(ctx, set, podcontrol.FromTemplate(set, kind, &set.Spec.Template))
+func (r *Reconciler) apply(ctx context.Context, s subject, set *appsv1.ReplicaSet, act actions) error {
+	_, createErr := r.pods.CreateAll(ctx, s.object(), act.Create, func(int) error {
+		return r.pods.Create(ctx, s.object(), podcontrol.FromTemplate(s.object(), s.kind(), &set.Spec.Template))
 	})
-	return errors.Join(createErr, r.pods.DeleteAll(ctx, set, act.Remove))
+	return errors.Join(createErr, r.pods.DeleteAll(ctx, s.object(), act.Remove))
 }
 
-func (r *Reconciler) writeStatus(ctx context.Context, set *appsv1.ReplicaSet,
-	next appsv1.ReplicaSetStatus,
-) error {
-	if equality.Semantic.DeepEqual(set.Status, next) {
+// writeStatus writes a status, unless what the kind has room for of it is there already.
+func (r *Reconciler) writeStatus(ctx context.Context, s subject, next appsv1.ReplicaSetStatus) error {
+	before := s.asSet().Status
+	s.setStatus(next)
+	if equality.Semantic.DeepEqual(before, s.asSet().Status) {
 		return nil
 	}
-	set.Status = next
-	return client.IgnoreNotFound(r.client.Status().Update(ctx, set))
+	return client.IgnoreNotFound(r.client.Status().Update(ctx, s.object()))
 }

@@ -15,27 +15,39 @@ import (
 
 // Options are the settings of the ReplicaSet controller. The zero value is a good default.
 type Options struct {
-	// Workers is how many ReplicaSets are worked on at once; zero is 5.
+	// Workers is how many objects each controller works on at once; zero is 5.
 	Workers int
 }
 
-// name is the controller's in events and in the history of what it writes.
-const name = "replicaset-controller"
+// name and oldName are the controllers' in events and in the history of what they write.
+const (
+	name    = "replicaset-controller"
+	oldName = "replication-controller"
+)
 
 // Setup adds the ReplicaSet controller to the manager.
 func Setup(mgr *controller.Manager, opts Options) error {
-	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.Clock(),
-		mgr.GetEventRecorder(name))
-	return controller.ManagedBy(mgr).Named("replicaset").
-		For(&appsv1.ReplicaSet{}).
-		Owns(&corev1.Pod{}).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(adopters(mgr.GetClient()))).
-		WithOptions(controller.Options{FieldOwner: name, MaxConcurrentReconciles: cmp.Or(opts.Workers, 5)}).
-		Complete(r)
+	adopters := ownership.Adopters(mgr.GetClient(), func() client.ObjectList { return &appsv1.ReplicaSetList{} },
+		func(set *appsv1.ReplicaSet) *metav1.LabelSelector { return set.Spec.Selector })
+	return setup(mgr, opts, "replicaset", name, emptySet, adopters)
 }
 
-// adopters wakes the sets that may adopt a pod that has no controller.
-func adopters(from client.Reader) handler.MapFunc {
-	return ownership.Adopters(from, func() client.ObjectList { return &appsv1.ReplicaSetList{} },
-		func(set *appsv1.ReplicaSet) *metav1.LabelSelector { return set.Spec.Selector })
+// SetupReplicationController adds the controller of ReplicationControllers to the manager. It is the
+// same as that of ReplicaSets, for another kind.
+func SetupReplicationController(mgr *controller.Manager, opts Options) error {
+	adopters := ownership.Adopters(mgr.GetClient(), func() client.ObjectList { return &corev1.ReplicationControllerList{} },
+		controllerSelector)
+	return setup(mgr, opts, "replicationcontroller", oldName, emptyController, adopters)
+}
+
+func setup(mgr *controller.Manager, opts Options, loop, owner string, empty func() subject,
+	adopters handler.MapFunc,
+) error {
+	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.Clock(), mgr.GetEventRecorder(owner), empty)
+	return controller.ManagedBy(mgr).Named(loop).
+		For(empty().object()).
+		Owns(&corev1.Pod{}).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(adopters)).
+		WithOptions(controller.Options{FieldOwner: owner, MaxConcurrentReconciles: cmp.Or(opts.Workers, 5)}).
+		Complete(r)
 }

@@ -1,0 +1,8 @@
+package disruption
+
+type Snapshot = snapshot
+
+var (
+	Plan          = plan
+	NewReconciler = newReconciler
+)
