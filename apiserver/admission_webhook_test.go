@@ -128,9 +128,9 @@ func TestWebhooks_Mistakes(t *testing.T) {
 		"/other": func(_ *admissionv1.AdmissionRequest, w *admissionv1.AdmissionResponse) { w.UID = "other" },
 		"/patch": patched(`[]`),
 	})
-	service := fmt.Sprintf(`{"name":"nosuch.example.com","clientConfig":{"service":{"namespace":"default","name":"nosuch"}},
+	service := `{"name":"nosuch.example.com","clientConfig":{"service":{"namespace":"default","name":"nosuch"}},
 		"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps"]}],
-		"admissionReviewVersions":["v1"],"sideEffects":"None"}`)
+		"admissionReviewVersions":["v1"],"sideEffects":"None"}`
 	for name, c := range map[string]struct{ hook, said string }{
 		"missing":   {h.hook("missing", "/nosuch", ""), "failed to call webhook: the server could not find the requested resource"},
 		"untrusted": {strings.Replace(h.hook("untrusted", "/fine", ""), `"caBundle"`, `"caBundle":"","was"`, 1), "certificate signed by unknown authority"},

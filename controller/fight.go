@@ -72,7 +72,7 @@ func managers(lists ...[]metav1.ManagedFieldsEntry) (names []string) {
 func fieldsOf(entries []metav1.ManagedFieldsEntry, manager string) (parts [][]byte) {
 	for _, e := range entries {
 		if e.Manager == manager && e.FieldsV1 != nil {
-			parts = append(parts, e.FieldsV1.Raw)
+			parts = append(parts, e.FieldsV1.GetRawBytes())
 		}
 	}
 	return parts

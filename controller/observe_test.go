@@ -149,7 +149,7 @@ type recorded struct {
 
 func (s *recorded) SetAttributes(all ...attribute.KeyValue) {
 	for _, a := range all {
-		s.attributes[string(a.Key)] = a.Value.Emit()
+		s.attributes[string(a.Key)] = a.Value.String()
 	}
 }
 func (s *recorded) SetStatus(code codes.Code, _ string) { s.status = code }

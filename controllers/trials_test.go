@@ -38,6 +38,8 @@ import (
 	"github.com/setpoint-dev/setpoint/setpointtest"
 )
 
+//lint:file-ignore SA1019 Endpoints are kept for those who still read them.
+
 // TestEveryControllerConvergesUnderFaults puts each controller of the box through a trial, alone in a
 // process that fails and dies, while the others run well.
 func TestEveryControllerConvergesUnderFaults(t *testing.T) {

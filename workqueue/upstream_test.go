@@ -393,7 +393,7 @@ func TestBehavesLikeControllerRuntimes(t *testing.T) {
 
 // A key that is done is not kept from the garbage collector, whatever it holds.
 func TestKeysThatAreDoneAreCollected(t *testing.T) {
-	type big struct{ data [1 << 20]byte }
+	type big struct{ _ [1 << 20]byte }
 	q := workqueue.New(workqueue.Options[*big]{})
 	defer q.ShutDown()
 	const keys = 10

@@ -22,6 +22,8 @@ import (
 	"github.com/setpoint-dev/setpoint/controllers/endpoints"
 )
 
+//lint:file-ignore SA1019 Endpoints are kept for those who still read them.
+
 var (
 	ctx     = context.Background()
 	request = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "ns", Name: "web"}}

@@ -17,6 +17,8 @@ import (
 	"github.com/setpoint-dev/setpoint/controllers/backends"
 )
 
+//lint:file-ignore SA1019 Endpoints are kept for those who still read them.
+
 // mirrorController is the manager of mirrored slices: Kubernetes' name for it.
 const mirrorController = "endpointslicemirroring-controller.k8s.io"
 

@@ -20,6 +20,8 @@ import (
 	"github.com/setpoint-dev/setpoint/controllers/podfacts"
 )
 
+//lint:file-ignore SA1019 Endpoints are kept for those who still read them.
+
 const (
 	// managedBy is the label of what is written here, and endpointController its value: Kubernetes'.
 	managedBy          = "endpoints.kubernetes.io/managed-by"

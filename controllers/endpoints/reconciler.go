@@ -16,6 +16,8 @@ import (
 	"github.com/setpoint-dev/setpoint/controllers/podcontrol"
 )
 
+//lint:file-ignore SA1019 Endpoints are kept for those who still read them.
+
 // Publisher writes the Endpoints of one Service. It may be called concurrently for different keys.
 type Publisher struct {
 	client client.Client

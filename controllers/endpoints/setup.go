@@ -17,6 +17,8 @@ import (
 	"github.com/setpoint-dev/setpoint/controllers/backends"
 )
 
+//lint:file-ignore SA1019 Endpoints are kept for those who still read them.
+
 // Options are the settings of the Endpoints controllers. The zero value is a good default.
 type Options struct {
 	// Workers is how many Services each of them works on at once; zero is 5.

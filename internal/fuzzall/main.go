@@ -74,7 +74,9 @@ func build(targets []target, bin string) error {
 	return nil
 }
 
-func (t target) binary(bin string) string { return filepath.Join(bin, strings.ReplaceAll(t.dir, "/", "_")) }
+func (t target) binary(bin string) string {
+	return filepath.Join(bin, strings.ReplaceAll(t.dir, "/", "_"))
+}
 
 // fuzzAll runs the targets and returns the names of those that failed.
 func fuzzAll(targets []target, bin string, each time.Duration, atOnce int) (failed []string) {

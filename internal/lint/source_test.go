@@ -127,9 +127,11 @@ func isCore(file string) bool {
 		strings.HasPrefix(file, "kinds/"))
 }
 
+// isLibrary says whether programs of others can contain a file. Those of our own may print and end.
 func isLibrary(file string) bool {
-	return !isTest(file) && !strings.HasPrefix(file, "cmd/") && ofProduct(file) &&
-		!strings.HasPrefix(file, "examples/")
+	program := func(folder string) bool { return strings.HasPrefix(file, folder) }
+	return !isTest(file) && ofProduct(file) &&
+		!slices.ContainsFunc([]string{"cmd/", "examples/", "internal/fuzzall/"}, program)
 }
 
 func TestBannedCalls(t *testing.T) {

@@ -20,12 +20,11 @@ const members = 3
 // them.
 type cluster struct {
 	testing.TB
-	confs  [members]memberConf
-	peers  [members]*proxy
-	users  int
-	lines  [members + 2][members + 2]line // from one party to another
-	ids    map[string]int                 // of members
-	direct *clientv3.Client               // beside the proxies
+	confs [members]memberConf
+	peers [members]*proxy
+	users int
+	lines [members + 2][members + 2]line // from one party to another
+	ids   map[string]int                 // of members
 
 	mu      sync.Mutex
 	running [members]*process
