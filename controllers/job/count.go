@@ -18,6 +18,8 @@ type verdict struct {
 	release []*corev1.Pod
 	// failure is why the Job has failed with one of its pods; no reason if it has not.
 	failure failure
+	// last is the last failed pod of each index that is to be tried again; it is not released yet.
+	last map[int]*corev1.Pod
 }
 
 type failure struct{ reason, message string }
@@ -26,11 +28,10 @@ type failure struct{ reason, message string }
 // have lost their finalizer since.
 func count(s snapshot, status *batchv1.JobStatus) verdict {
 	settle(s.Pods, status)
+	v := countIndexes(s, status)
 	noted := noteOf(status)
-	done := indexesOf(s.Job, status.CompletedIndexes)
-	var v verdict
 	for _, pod := range s.Pods {
-		if !hasFinalizer(pod) {
+		if !hasFinalizer(pod) || v.last[indexOf(pod)] == pod {
 			continue
 		}
 		good, bad := pod.Status.Phase == corev1.PodSucceeded, failed(pod, s.Job)
@@ -41,28 +42,56 @@ func count(s snapshot, status *batchv1.JobStatus) verdict {
 		if slices.Contains(noted.Succeeded, pod.UID) || slices.Contains(noted.Failed, pod.UID) {
 			continue
 		}
-		switch index := indexOf(pod); {
-		case good && indexed(s.Job):
-			if index >= 0 && index < int(ptr.Deref(s.Job.Spec.Completions, 0)) {
-				done.add(index)
-			}
-		case good:
+		switch {
+		case good && !indexed(s.Job):
 			noted.Succeeded = append(noted.Succeeded, pod.UID)
-		default:
-			rule, why := policyRule(s.Job.Spec.PodFailurePolicy, pod)
-			if rule != nil && rule.Action == batchv1.PodFailurePolicyActionFailJob && v.failure.reason == "" {
-				v.failure = failure{batchv1.JobReasonPodFailurePolicy, why}
-			}
-			if rule == nil || rule.Action != batchv1.PodFailurePolicyActionIgnore {
-				noted.Failed = append(noted.Failed, pod.UID)
-			}
+		case bad && !ignored(s.Job, pod):
+			noted.Failed = append(noted.Failed, pod.UID)
 		}
 	}
-	if indexed(s.Job) {
-		status.CompletedIndexes = done.String()
-		status.Succeeded = int32(done.size())
+	return v
+}
+
+// countIndexes takes down which indexes are done and which have failed for good, and finds out whether the
+// Job has failed with one of its pods.
+func countIndexes(s snapshot, status *batchv1.JobStatus) (v verdict) {
+	for _, pod := range s.Pods {
+		if !hasFinalizer(pod) || !failed(pod, s.Job) || v.failure.reason != "" {
+			continue
+		}
+		if rule, why := policyRule(s.Job.Spec.PodFailurePolicy, pod); rule != nil &&
+			rule.Action == batchv1.PodFailurePolicyActionFailJob {
+			v.failure = failure{batchv1.JobReasonPodFailurePolicy, why}
+		}
+	}
+	if !indexed(s.Job) {
+		return v
+	}
+	done := indexesOf(s.Job, status.CompletedIndexes)
+	for _, pod := range s.Pods {
+		index := ownIndex(s.Job, pod)
+		if index != noIndex && hasFinalizer(pod) && pod.Status.Phase == corev1.PodSucceeded {
+			done.add(index)
+		}
+	}
+	status.CompletedIndexes = done.String()
+	status.Succeeded = int32(done.size())
+	if !perIndex(s.Job) {
+		return v
+	}
+	lost := indexesOf(s.Job, ptr.Deref(status.FailedIndexes, ""))
+	failIndexes(s, &lost)
+	status.FailedIndexes = ptr.To(lost.String())
+	if !conditionTrue(status, batchv1.JobFailureTarget) && !conditionTrue(status, batchv1.JobSuccessCriteriaMet) {
+		v.last = lastFailures(s, done, lost)
 	}
 	return v
+}
+
+// ignored says whether the failure of a pod is not to count.
+func ignored(job *batchv1.Job, pod *corev1.Pod) bool {
+	rule, _ := policyRule(job.Spec.PodFailurePolicy, pod)
+	return rule != nil && rule.Action == batchv1.PodFailurePolicyActionIgnore
 }
 
 // settle counts the pods that were taken down before and have no finalizer any more, gone ones included.

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -76,6 +77,16 @@ func (s spans) size() (n int) {
 	return n
 }
 
+// common is how many indexes two sets have in common.
+func (s spans) common(with spans) (n int) {
+	for _, a := range s {
+		for _, b := range with {
+			n += max(0, min(a.last, b.last)-max(a.first, b.first)+1)
+		}
+	}
+	return n
+}
+
 // find returns the first run that does not end before an index, and whether the index is in it.
 func (s spans) find(index int) (int, bool) {
 	i, _ := slices.BinarySearchFunc(s, index, func(r span, n int) int { return r.last - n })
@@ -105,25 +116,36 @@ func (s *spans) add(index int) {
 	*s = out
 }
 
-// newIndexes returns the indexes of the next pods: the lowest that are neither done nor under way.
-func (s snapshot) newIndexes(status *batchv1.JobStatus, n int) []int {
+// newIndexes returns the indexes of the next pods: the lowest that are neither done nor under way, nor
+// have failed for good. Those in last wait for their pauses; wait is how long the first does.
+func (s snapshot) newIndexes(status *batchv1.JobStatus, n int, last map[int]*corev1.Pod) (out []int, wait time.Duration) {
 	if !indexed(s.Job) {
-		return slices.Repeat([]int{noIndex}, n)
+		return slices.Repeat([]int{noIndex}, n), 0
 	}
 	taken := indexesOf(s.Job, status.CompletedIndexes)
+	for _, r := range indexesOf(s.Job, ptr.Deref(status.FailedIndexes, "")) {
+		for index := r.first; index <= r.last; index++ {
+			taken.add(index)
+		}
+	}
 	waits := ptr.Deref(s.Job.Spec.PodReplacementPolicy, "") == batchv1.Failed
 	for _, pod := range s.Pods {
 		if index := indexOf(pod); index >= 0 && (podfacts.Active(pod) || waits && podfacts.Terminating(pod)) {
 			taken.add(index)
 		}
 	}
-	var out []int
 	for index := 0; index < int(ptr.Deref(s.Job.Spec.Completions, 0)) && len(out) < n; index++ {
 		if i, ok := taken.find(index); ok {
 			index = taken[i].last
 			continue
 		}
+		if pod := last[index]; pod != nil {
+			if pause := indexPause(s.Job, pod, s.Now); pause > 0 {
+				wait = podfacts.Sooner(wait, pause)
+				continue
+			}
+		}
 		out = append(out, index)
 	}
-	return out
+	return out, wait
 }

@@ -5,9 +5,6 @@
 // status. First the status takes down the uid of a pod that has ended, then the pod loses its finalizer,
 // and only when it has lost it is it counted and its uid forgotten. That is Kubernetes' protocol, with its
 // names, so that other controllers and tools understand it.
-//
-// What is not here: a backoff limit per index and success policies. Jobs that have them run as if they
-// had not.
 package job
 
 import (
@@ -43,6 +40,8 @@ type snapshot struct {
 // actions is what a pass does, in this order: pods first, then the status, then finalizers.
 type actions struct {
 	Create []int // the indexes of the new pods; noIndex for a Job without
+	// Tries is how often the indexes to create have failed, if there is a limit for each.
+	Tries map[int]tries
 	// Discard are pods that are too many: they are deleted and not counted.
 	Discard []*corev1.Pod
 	// Kill are the pods of a Job that has failed: they are deleted and count as failed.
@@ -75,7 +74,10 @@ func plan(s snapshot) actions {
 	deadline, wait := pastDeadline(s.Job, &status, s.Now)
 	act.Wait = wait
 
+	lost, rule := indexesFailed(s.Job, &status), successRule(s.Job, &status)
 	switch failure := verdict.failure; {
+	case conditionTrue(&status, batchv1.JobSuccessCriteriaMet):
+		act.Discard = active
 	case conditionTrue(&status, batchv1.JobFailureTarget):
 		act.Kill = active
 	case failure.reason != "":
@@ -87,6 +89,12 @@ func plan(s snapshot) actions {
 	case pastBackoff(s.Job, &status, s.Pods):
 		fail(&status, batchv1.JobReasonBackoffLimitExceeded, "Job has reached the specified backoff limit", s.Now)
 		act.Kill = active
+	case lost.reason != "":
+		fail(&status, lost.reason, lost.message, s.Now)
+		act.Kill = active
+	case rule != "":
+		set(&status, batchv1.JobSuccessCriteriaMet, corev1.ConditionTrue, batchv1.JobReasonSuccessPolicy, rule, s.Now)
+		act.Kill = active
 	case succeeded(s.Job, &status, len(active)):
 		set(&status, batchv1.JobSuccessCriteriaMet, corev1.ConditionTrue,
 			batchv1.JobReasonCompletionsReached, "Reached expected number of succeeded pods", s.Now)
@@ -96,7 +104,7 @@ func plan(s snapshot) actions {
 		act.Discard = active
 	default:
 		resume(&status, s.Now)
-		act.scale(s, &status, active, terminating)
+		act.scale(s, &status, active, terminating, verdict.last)
 	}
 
 	left := len(active) - len(act.Kill) - len(act.Discard)
@@ -104,15 +112,18 @@ func plan(s snapshot) actions {
 	status.Ready = ptr.To(int32(len(podfacts.Filter(without(active, act.Kill, act.Discard), podfacts.Ready))))
 	gone := len(terminating) + len(act.Kill) + len(act.Discard)
 	status.Terminating = ptr.To(int32(gone))
-	if gone == 0 && left == 0 && !uncounted(&status) {
+	if gone == 0 && left == 0 && !uncounted(&status) && len(verdict.last) == 0 {
 		finish(&status, s.Now)
 	}
 	act.Status = status
 	return act
 }
 
-// scale creates what is missing and discards what is too much.
-func (a *actions) scale(s snapshot, status *batchv1.JobStatus, active, terminating []*corev1.Pod) {
+// scale creates what is missing and discards what is too much. last are the failed pods of indexes that
+// are to be tried again.
+func (a *actions) scale(s snapshot, status *batchv1.JobStatus, active, terminating []*corev1.Pod,
+	last map[int]*corev1.Pod,
+) {
 	want := wanted(s.Job, status, len(active))
 	have := len(active)
 	if ptr.Deref(s.Job.Spec.PodReplacementPolicy, "") == batchv1.Failed {
@@ -126,11 +137,23 @@ func (a *actions) scale(s snapshot, status *batchv1.JobStatus, active, terminati
 	if missing <= 0 {
 		return
 	}
-	if pause := failurePause(s.Pods, s.Now); pause > 0 {
+	if pause := failurePause(s.Pods, s.Now); pause > 0 && !perIndex(s.Job) {
 		a.Wait = podfacts.Sooner(a.Wait, pause)
 		return
 	}
-	a.Create = s.newIndexes(status, missing)
+	var wait time.Duration
+	a.Create, wait = s.newIndexes(status, missing, last)
+	a.Wait = podfacts.Sooner(a.Wait, wait)
+	if !perIndex(s.Job) {
+		return
+	}
+	a.Tries = map[int]tries{}
+	for _, index := range a.Create {
+		a.Tries[index] = tries{}
+		if pod := last[index]; pod != nil {
+			a.Tries[index] = triesAfter(s.Job, pod)
+		}
+	}
 }
 
 // wanted is how many pods should be active.
@@ -139,7 +162,8 @@ func wanted(job *batchv1.Job, status *batchv1.JobStatus, active int) int {
 	done := int(status.Succeeded) + uncountedSucceeded(status)
 	switch {
 	case job.Spec.Completions != nil:
-		return min(parallel, int(*job.Spec.Completions)-done)
+		lost := indexesOf(job, ptr.Deref(status.FailedIndexes, "")).size()
+		return min(parallel, int(*job.Spec.Completions)-done-lost)
 	case done > 0:
 		return min(parallel, active) // the work is done: those that still run may end
 	}
@@ -149,9 +173,6 @@ func wanted(job *batchv1.Job, status *batchv1.JobStatus, active int) int {
 // succeeded says whether enough pods have ended well. A Job that does not say how many are enough has
 // succeeded with its first pod, once no other runs.
 func succeeded(job *batchv1.Job, status *batchv1.JobStatus, active int) bool {
-	if conditionTrue(status, batchv1.JobSuccessCriteriaMet) {
-		return true
-	}
 	done := int(status.Succeeded) + uncountedSucceeded(status)
 	if job.Spec.Completions == nil {
 		return done > 0 && active == 0

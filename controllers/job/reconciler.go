@@ -78,7 +78,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // apply creates and deletes what the plan says, and puts into its status what did not work out.
 func (r *Reconciler) apply(ctx context.Context, job *batchv1.Job, act *actions) error {
 	made, createErr := r.pods.CreateAll(ctx, job, len(act.Create), func(i int) error {
-		return r.pods.Create(ctx, job, newPod(job, act.Create[i]))
+		pod := newPod(job, act.Create[i])
+		if n, ok := act.Tries[act.Create[i]]; ok {
+			n.write(pod)
+		}
+		return r.pods.Create(ctx, job, pod)
 	})
 	// How many of the last batch came to be is not known; the next pass, which comes, counts.
 	act.Status.Active -= int32(len(act.Create) - made)
