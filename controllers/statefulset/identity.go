@@ -52,7 +52,7 @@ func claimName(set *appsv1.StatefulSet, template string, number int) string {
 	return template + "-" + set.Name + "-" + strconv.Itoa(number)
 }
 
-// claims returns the claims of a pod. They are nobody's: they outlive the set.
+// claims returns the claims of a pod. They outlive the set, unless it says that they go with it.
 func claims(set *appsv1.StatefulSet, number int) []*corev1.PersistentVolumeClaim {
 	var out []*corev1.PersistentVolumeClaim
 	for i := range set.Spec.VolumeClaimTemplates {
@@ -61,6 +61,9 @@ func claims(set *appsv1.StatefulSet, number int) []*corev1.PersistentVolumeClaim
 		claim.Namespace = set.Namespace
 		claim.Labels = labels.Merge(claim.Labels, set.Spec.Selector.MatchLabels)
 		claim.Status = corev1.PersistentVolumeClaimStatus{}
+		if withSet, _ := deletesWith(set); withSet {
+			claim.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, kind)}
+		}
 		out = append(out, claim)
 	}
 	return out

@@ -1,9 +1,6 @@
 // Package statefulset keeps the pods of each StatefulSet: they are numbered, each has a name, a host name
 // and volumes that stay when it is replaced, and unless the set says otherwise they come one after the
 // other, go in reverse, and are replaced from the last to the first.
-//
-// What is not here: claims that go with the set or with the pod (persistentVolumeClaimRetentionPolicy);
-// claims are always kept.
 package statefulset
 
 import (

@@ -75,6 +75,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 	}
 	snap := snapshot{Set: set, Pods: pods, Current: current.Name, Update: update.Name, Now: r.clock.Now()}
+	if err := r.retain(ctx, snap); err != nil {
+		return reconcile.Result{}, err
+	}
 	act := plan(snap)
 	failure := r.apply(ctx, snap, act, current, update)
 	next := status(snap, act)
@@ -137,9 +140,12 @@ func (r *Reconciler) createAll(ctx context.Context, set *appsv1.StatefulSet, lis
 // createClaims creates those of a pod's claims that are not there yet.
 func (r *Reconciler) createClaims(ctx context.Context, set *appsv1.StatefulSet, number int) error {
 	for _, claim := range claims(set, number) {
-		err := r.client.Get(ctx, client.ObjectKeyFromObject(claim), &corev1.PersistentVolumeClaim{})
+		found := &corev1.PersistentVolumeClaim{}
+		err := r.client.Get(ctx, client.ObjectKeyFromObject(claim), found)
 		if apierrors.IsNotFound(err) {
 			err = r.client.Create(ctx, claim)
+		} else if err == nil && goesWithPod(found) {
+			err = errors.New("goes with the pod that had it; the next waits until it has gone")
 		}
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("claim %s: %w", claim.Name, err)
