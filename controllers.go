@@ -16,9 +16,11 @@ import (
 	"github.com/setpoint-dev/setpoint/controllers/job"
 	"github.com/setpoint-dev/setpoint/controllers/namespace"
 	"github.com/setpoint-dev/setpoint/controllers/nodelifecycle"
+	"github.com/setpoint-dev/setpoint/controllers/persistentvolume"
 	"github.com/setpoint-dev/setpoint/controllers/replicaset"
 	"github.com/setpoint-dev/setpoint/controllers/serviceaccount"
 	"github.com/setpoint-dev/setpoint/controllers/statefulset"
+	"github.com/setpoint-dev/setpoint/controllers/volumeprotection"
 	"github.com/setpoint-dev/setpoint/scheduler"
 )
 
@@ -59,6 +61,12 @@ var loops = []loop{
 	}},
 	{"disruption", func(m *controller.Manager, _ *ControlPlane) error {
 		return disruption.Setup(m, disruption.Options{})
+	}},
+	{"persistentvolume", func(m *controller.Manager, _ *ControlPlane) error {
+		return persistentvolume.Setup(m, persistentvolume.Options{})
+	}},
+	{"volumeprotection", func(m *controller.Manager, _ *ControlPlane) error {
+		return volumeprotection.Setup(m, volumeprotection.Options{})
 	}},
 	{"namespace", func(m *controller.Manager, _ *ControlPlane) error {
 		return namespace.Setup(m, namespace.Options{})

@@ -16,6 +16,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
@@ -32,9 +33,11 @@ import (
 	"github.com/setpoint-dev/setpoint/controllers/job"
 	"github.com/setpoint-dev/setpoint/controllers/namespace"
 	"github.com/setpoint-dev/setpoint/controllers/nodelifecycle"
+	"github.com/setpoint-dev/setpoint/controllers/persistentvolume"
 	"github.com/setpoint-dev/setpoint/controllers/replicaset"
 	"github.com/setpoint-dev/setpoint/controllers/serviceaccount"
 	"github.com/setpoint-dev/setpoint/controllers/statefulset"
+	"github.com/setpoint-dev/setpoint/controllers/volumeprotection"
 	"github.com/setpoint-dev/setpoint/setpointtest"
 )
 
@@ -132,6 +135,16 @@ func trials() map[string]setpointtest.Trial {
 	pdb := &policyv1.PodDisruptionBudget{ObjectMeta: meta, Spec: policyv1.PodDisruptionBudgetSpec{
 		MinAvailable: &half, Selector: selector,
 	}}
+	storage := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "disk"}, Spec: corev1.PersistentVolumeSpec{
+		Capacity: storage, AccessModes: modes, StorageClassName: "by-hand",
+		PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/x"}},
+	}}
+	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: meta, Spec: corev1.PersistentVolumeClaimSpec{
+		StorageClassName: ptr.To("by-hand"), AccessModes: modes, Resources: corev1.VolumeResourceRequirements{Requests: storage},
+	}}
+	isBound := func(c *corev1.PersistentVolumeClaim) error { return want("phase", corev1.ClaimBound, c.Status.Phase) }
 	other := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}}
 
 	return map[string]setpointtest.Trial{
@@ -237,6 +250,27 @@ func trials() map[string]setpointtest.Trial {
 				{Name: "fewer", Do: patches(rs, `{"spec":{"replicas":2}}`), Holds: holds(pdb, func(b *policyv1.PodDisruptionBudget) error {
 					return errors.Join(want("expected", 2, b.Status.ExpectedPods), want("allowed", 1, b.Status.DisruptionsAllowed))
 				})},
+			},
+		},
+		"persistentvolume": {
+			Setup: func(m *controller.Manager) error { return persistentvolume.Setup(m, persistentvolume.Options{}) },
+			Steps: []setpointtest.Step{
+				create(pv, func(v *corev1.PersistentVolume) error { return want("phase", corev1.VolumeAvailable, v.Status.Phase) }),
+				create(pvc, isBound),
+				{Name: "delete the claim", Do: deletes(pvc), Holds: holds(pv, func(v *corev1.PersistentVolume) error {
+					return want("phase", corev1.VolumeReleased, v.Status.Phase)
+				})},
+			},
+		},
+		"volumeprotection": {
+			Setup: func(m *controller.Manager) error { return volumeprotection.Setup(m, volumeprotection.Options{}) },
+			Steps: []setpointtest.Step{
+				create(pv.DeepCopy(), func(v *corev1.PersistentVolume) error { return want("finalizers", 1, len(v.Finalizers)) }),
+				create(pvc.DeepCopy(), func(c *corev1.PersistentVolumeClaim) error {
+					return errors.Join(isBound(c), want("finalizers", 1, len(c.Finalizers)), want("conditions", 1, len(c.Status.Conditions)))
+				}),
+				{Name: "delete the claim", Do: deletes(pvc), Holds: gone(pvc)},
+				{Name: "delete the volume", Do: deletes(pv), Holds: gone(pv)},
 			},
 		},
 		"namespace": {

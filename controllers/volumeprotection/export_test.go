@@ -1,0 +1,6 @@
+package volumeprotection
+
+var (
+	NewClaims  = newClaims
+	NewVolumes = newVolumes
+)

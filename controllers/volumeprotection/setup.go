@@ -1,0 +1,53 @@
+package volumeprotection
+
+import (
+	"cmp"
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/setpoint-dev/setpoint/controller"
+)
+
+// Options are the settings of the controllers. The zero value is a good default.
+type Options struct {
+	// Workers is how many objects each controller works on at once; zero is 5.
+	Workers int
+}
+
+// The controllers' names in the history of what they write.
+const (
+	claimOwner  = "persistentvolumeclaim-protection-controller"
+	volumeOwner = "persistentvolume-protection-controller"
+)
+
+// Setup adds the controllers that protect claims and volumes to the manager.
+func Setup(mgr *controller.Manager, opts Options) error {
+	workers := cmp.Or(opts.Workers, 5)
+	err := controller.ManagedBy(mgr).Named("persistentvolumeclaimprotection").
+		For(&corev1.PersistentVolumeClaim{}).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(claimsOf)).
+		WithOptions(controller.Options{FieldOwner: claimOwner, MaxConcurrentReconciles: workers}).
+		Complete(newClaims(mgr.GetClient(), mgr.GetAPIReader(), mgr.Clock()))
+	if err != nil {
+		return err
+	}
+	return controller.ManagedBy(mgr).Named("persistentvolumeprotection").
+		For(&corev1.PersistentVolume{}).
+		WithOptions(controller.Options{FieldOwner: volumeOwner, MaxConcurrentReconciles: workers}).
+		Complete(newVolumes(mgr.GetClient()))
+}
+
+// claimsOf wakes the claims that a pod has.
+func claimsOf(_ context.Context, o client.Object) (out []reconcile.Request) {
+	pod := o.(*corev1.Pod)
+	for i := range pod.Spec.Volumes {
+		if name := claimName(pod, &pod.Spec.Volumes[i]); name != "" {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: pod.Namespace, Name: name}})
+		}
+	}
+	return out
+}
