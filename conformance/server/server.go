@@ -24,8 +24,9 @@ type Server struct {
 	Kubeconfig string
 	// Config is what Kubeconfig says.
 	Config *rest.Config
+	// Binary is the program that runs.
+	Binary string
 
-	binary string
 	args   []string
 	proc   *exec.Cmd
 	log    string // the file that holds what the process printed
@@ -41,7 +42,7 @@ const patience = 2 * time.Minute
 func Start(t testing.TB, command string, args ...string) *Server {
 	t.Helper()
 	data := t.TempDir()
-	s := &Server{Kubeconfig: filepath.Join(data, "kubeconfig"), binary: binary(t), log: filepath.Join(data, "log")}
+	s := &Server{Kubeconfig: filepath.Join(data, "kubeconfig"), Binary: binary(t), log: filepath.Join(data, "log")}
 	s.args = append([]string{command, "--data-dir", data, "--listen", freeAddress(t)}, args...)
 	t.Cleanup(func() {
 		if s.proc != nil {
@@ -70,7 +71,7 @@ func (s *Server) start(t testing.TB) {
 	}
 	defer log.Close()
 	s.exited = make(chan error, 1)
-	s.proc = exec.Command(s.binary, s.args...)
+	s.proc = exec.Command(s.Binary, s.args...)
 	s.proc.Stdout, s.proc.Stderr = log, log
 	if err := s.proc.Start(); err != nil {
 		s.proc = nil
