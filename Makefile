@@ -23,7 +23,7 @@ $(BIN): FORCE
 
 test: ## all tests with the race detector, linters included
 	$(GO) test -race -timeout 40m ./...
-	$(GO) test -run Allocations ./kinds/schema # counts that the race detector changes
+	$(GO) test -run 'Allocations|CostLittle' ./kinds/schema ./apiserver # counts that the race detector changes
 	$(MAKE) conformance
 	cd conformance/flux && $(GO) test -timeout 30m ./...
 	$(MAKE) fuzz

@@ -360,8 +360,11 @@ func TestWaitsFollowFromTheRandomness(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, cache.Options{Random: func() float64 { return test.random }}, func(w *world) {
 				w.create(pod("a"))
+				var mu sync.Mutex
 				var asked []time.Time
 				w.server.Fail(tinyapi.Faults{Before: func(*http.Request) (*http.Response, error) {
+					mu.Lock()
+					defer mu.Unlock()
 					if asked = append(asked, time.Now()); len(asked) < 3 {
 						return tinyapi.Failure(503, "ServiceUnavailable"), nil
 					}
@@ -371,9 +374,11 @@ func TestWaitsFollowFromTheRandomness(t *testing.T) {
 				w.listen(h)
 				w.pass(time.Second)
 				h.take()
+				mu.Lock()
 				if again := asked[1].Sub(asked[0]); again != test.again {
 					t.Errorf("asked again after %v, want %v", again, test.again)
 				}
+				mu.Unlock()
 				w.pass(test.round - 2*time.Second)
 				w.wantTold(h)
 				w.pass(2 * time.Second)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -100,20 +101,20 @@ func TestB130_LeaseThatIsRenewedMeanwhileIsNotTaken(t *testing.T) {
 		if err := w.client.Create(w.Context(), held); err != nil {
 			w.Fatal(err)
 		}
-		renewals := 0
+		var renewals atomic.Int32
 		w.server.Fail(tinyapi.Faults{Before: func(r *http.Request) (*http.Response, error) {
-			if holderOf(r) == "two" && renewals < 10 {
-				renewals++
+			if holderOf(r) == "two" && renewals.Load() < 10 {
+				renewals.Add(1)
 				held.Spec.RenewTime = ptr.To(metav1.NewMicroTime(time.Now()))
 				return nil, w.client.Update(w.Context(), held)
 			}
 			return nil, nil
 		}})
 		two := w.run("two", 0)
-		for renewals < 10 {
+		for renewals.Load() < 10 {
 			w.pass(time.Second)
 			if len(two.terms) != 0 {
-				w.Fatalf("it leads after %d renewals of another", renewals)
+				w.Fatalf("it leads after %d renewals of another", renewals.Load())
 			}
 		}
 		w.pass(time.Minute)
