@@ -26,7 +26,6 @@ test: ## all tests with the race detector, linters included
 	$(GO) test -run 'Allocations|CostLittle' ./kinds/schema ./apiserver # counts that the race detector changes
 	$(MAKE) conformance
 	cd conformance/flux && $(GO) test -timeout 30m ./...
-	$(MAKE) fuzz
 
 conformance: build ## the clients that people have, each against a server in a process of its own
 	cd conformance && SETPOINT=$(CURDIR)/$(BIN) $(GO) test -timeout 20m ./...
