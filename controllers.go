@@ -13,6 +13,7 @@ import (
 	"github.com/setpoint-dev/setpoint/controllers/endpoints"
 	"github.com/setpoint-dev/setpoint/controllers/endpointslice"
 	"github.com/setpoint-dev/setpoint/controllers/gc"
+	"github.com/setpoint-dev/setpoint/controllers/horizontalpodautoscaler"
 	"github.com/setpoint-dev/setpoint/controllers/job"
 	"github.com/setpoint-dev/setpoint/controllers/namespace"
 	"github.com/setpoint-dev/setpoint/controllers/nodelifecycle"
@@ -61,6 +62,9 @@ var loops = []loop{
 	}},
 	{"disruption", func(m *controller.Manager, _ *ControlPlane) error {
 		return disruption.Setup(m, disruption.Options{})
+	}},
+	{"horizontalpodautoscaler", func(m *controller.Manager, _ *ControlPlane) error {
+		return horizontalpodautoscaler.Setup(m, horizontalpodautoscaler.Options{})
 	}},
 	{"persistentvolume", func(m *controller.Manager, _ *ControlPlane) error {
 		return persistentvolume.Setup(m, persistentvolume.Options{})

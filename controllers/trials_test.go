@@ -11,6 +11,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -30,6 +31,7 @@ import (
 	"github.com/setpoint-dev/setpoint/controllers/endpoints"
 	"github.com/setpoint-dev/setpoint/controllers/endpointslice"
 	"github.com/setpoint-dev/setpoint/controllers/gc"
+	"github.com/setpoint-dev/setpoint/controllers/horizontalpodautoscaler"
 	"github.com/setpoint-dev/setpoint/controllers/job"
 	"github.com/setpoint-dev/setpoint/controllers/namespace"
 	"github.com/setpoint-dev/setpoint/controllers/nodelifecycle"
@@ -134,6 +136,10 @@ func trials() map[string]setpointtest.Trial {
 	half := intstr.FromString("50%")
 	pdb := &policyv1.PodDisruptionBudget{ObjectMeta: meta, Spec: policyv1.PodDisruptionBudgetSpec{
 		MinAvailable: &half, Selector: selector,
+	}}
+	hpa := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: meta, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+		ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
+		MinReplicas:    ptr.To[int32](4), MaxReplicas: 6,
 	}}
 	storage := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
 	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
@@ -250,6 +256,23 @@ func trials() map[string]setpointtest.Trial {
 				{Name: "fewer", Do: patches(rs, `{"spec":{"replicas":2}}`), Holds: holds(pdb, func(b *policyv1.PodDisruptionBudget) error {
 					return errors.Join(want("expected", 2, b.Status.ExpectedPods), want("allowed", 1, b.Status.DisruptionsAllowed))
 				})},
+			},
+		},
+		"horizontalpodautoscaler": {
+			Setup: func(m *controller.Manager) error {
+				return horizontalpodautoscaler.Setup(m, horizontalpodautoscaler.Options{})
+			},
+			Steps: []setpointtest.Step{
+				create(d.DeepCopy(), func(d *appsv1.Deployment) error { return want("ready replicas", 3, d.Status.ReadyReplicas) }),
+				{Name: "at least four", Do: creates(hpa), Holds: holds(d, func(d *appsv1.Deployment) error {
+					return want("ready replicas", 4, d.Status.ReadyReplicas)
+				})},
+				change(hpa, "at most two", `{"spec":{"minReplicas":1,"maxReplicas":2}}`, func(h *autoscalingv2.HorizontalPodAutoscaler) error {
+					c := h.Status.Conditions
+					return errors.Join(want("replicas", 2, h.Status.CurrentReplicas), want("conditions", 2, len(c)),
+						want("reason", "FailedGetResourceMetric", c[len(c)-1].Reason))
+				}),
+				podsLeft(2),
 			},
 		},
 		"persistentvolume": {

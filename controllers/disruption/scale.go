@@ -5,13 +5,14 @@ import (
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/setpoint-dev/setpoint/controllers/scales"
 )
 
 // scale adds up how many pods the controllers of some pods want, each controller counted once, and names
@@ -77,11 +78,10 @@ func (r *Reconciler) scaleOf(ctx context.Context, namespace string, ref *metav1.
 
 // askScale asks the server for the scale of an owner of any other kind.
 func (r *Reconciler) askScale(ctx context.Context, key client.ObjectKey, ref *metav1.OwnerReference) (types.UID, int32, error) {
-	owner := &metav1.PartialObjectMetadata{}
-	owner.APIVersion, owner.Kind = ref.APIVersion, ref.Kind
-	owner.Namespace, owner.Name = key.Namespace, key.Name
-	var scale autoscalingv1.Scale
-	if err := r.client.SubResource("scale").Get(ctx, owner, &scale); err != nil {
+	scale, err := scales.Get(ctx, r.client, scales.Target{
+		APIVersion: ref.APIVersion, Kind: ref.Kind, Namespace: key.Namespace, Name: key.Name,
+	})
+	if err != nil {
 		return "", 0, err
 	}
 	if scale.UID != ref.UID {

@@ -87,7 +87,7 @@ func siblings(file, path string) bool {
 	if len(parts) < 2 {
 		return false
 	}
-	shared := []string{"backends", "podfacts", "ownership", "podcontrol", "revisions", "controllertest"}
+	shared := []string{"backends", "podfacts", "ownership", "podcontrol", "revisions", "scales", "controllertest"}
 	return parts[1] != a && !slices.Contains(shared, parts[1])
 }
 
