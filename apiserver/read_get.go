@@ -15,8 +15,11 @@ import (
 
 // get answers with one object. A resourceVersion in the query asks for an answer at least so new,
 // which every answer is, unless the revision has not happened yet; with resourceVersionMatch=Exact it
-// asks for the object as it was.
+// asks for the object as it was. What once left out what a cluster had added, export, is refused.
 func (s *Server) get(w http.ResponseWriter, r *request) error {
+	if boolParam(r.query, "export") {
+		return apierrors.NewBadRequest("the export parameter, deprecated since v1.14, is no longer supported")
+	}
 	revision, err := parseRevision(r.query.Get("resourceVersion"))
 	if err != nil {
 		return err

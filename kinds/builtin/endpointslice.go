@@ -54,8 +54,16 @@ func endpointSlice() *kinds.Kind {
 			Validate:       validateEndpointSlice,
 			ValidateCreate: validateEndpoints,
 			ValidateUpdate: validateEndpointSliceUpdate,
+			Warnings:       endpointSliceWarnings,
 		},
 	}
+}
+
+func endpointSliceWarnings(obj, _ kinds.Object) []string {
+	if tree.Str(obj, "addressType") != "FQDN" {
+		return nil
+	}
+	return []string{"spec.addressType: FQDN endpoints are deprecated"}
 }
 
 func defaultEndpointSlice(obj kinds.Object) {
@@ -123,7 +131,7 @@ func endpointPorts(e *check.Errors, slice check.At) {
 func endpoint(e *check.Errors, ep check.At, kind string) {
 	list, path := ep.Strings("addresses"), ep.At("addresses")
 	if len(list) == 0 {
-		e.Required(path, "must contain at least 1 address")
+		e.Required(path, "")
 	} else if len(list) > addressesMax {
 		e.TooMany(path, len(list), addressesMax)
 	}
