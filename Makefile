@@ -33,9 +33,10 @@ conformance: build ## the clients that people have, each against a server in a p
 fuzz: ## every decoder and patch with random input; FUZZTIME is the time for each
 	$(GO) run ./internal/fuzzall -time $(FUZZTIME)
 
-torture: ## kill a store that writes ten thousand times; let it run for a month; break a cluster
+torture: ## kill a store ten thousand times; let it run for a month; break a cluster; many objects of every kind
 	SETPOINT_TORTURE=10000 $(GO) test -run 'KilledProcess|MonthOfLeases' -parallel 4 -timeout 6h -v ./store/embedded/
 	SETPOINT_TORTURE=10000 $(GO) test -run ClusterThatFails -timeout 6h -v ./store/etcd/
+	SETPOINT_PROPERTIES=200 SETPOINT_SEED=$$(date +%s) $(GO) test -run EveryKind -timeout 1h ./apiserver/
 
 lint: ## only the rules of the source
 	$(GO) test ./internal/lint/

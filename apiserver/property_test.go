@@ -36,13 +36,14 @@ import (
 	"github.com/setpoint-dev/setpoint/kinds/tree"
 )
 
-// The property tests make so many objects of each kind, or SETPOINT_PROPERTIES, and always the same
-// ones; SETPOINT_SEED makes others.
-const propertiesUsually = 3
+// The property tests make so many objects of each kind, or SETPOINT_PROPERTIES: sixty take two cores
+// about a minute with the race detector. They are always the same ones; SETPOINT_SEED makes others, as
+// make torture does with two hundred.
+const propertiesUsually = 60
 
 func properties(t *testing.T) (each int, seed uint64) {
 	t.Helper()
-	each, seed = propertiesUsually, 4
+	each, seed = propertiesUsually, 1
 	for name, set := range map[string]func(uint64){
 		"SETPOINT_PROPERTIES": func(n uint64) { each = int(n) },
 		"SETPOINT_SEED":       func(n uint64) { seed = n },
@@ -67,40 +68,10 @@ func TestEveryKindSurvives(t *testing.T) {
 		g := c.generator(seed)
 		for i := range each {
 			obj := c.valid(t, g, i)
-			c.survives(t, obj)
+			c.survives(t, obj, i%2 == 1)
 			if t.Failed() {
 				text, _ := json.Marshal(obj)
 				t.Fatalf("object %d: %s", i, text)
-			}
-		}
-	})
-}
-
-// TestEveryKindRefuses spoils random objects of every kind. The answer names the field, and is never
-// that the server failed.
-func TestEveryKindRefuses(t *testing.T) {
-	each, seed := properties(t)
-	everyKind(t, func(t *testing.T, c *collection) {
-		g := c.generator(seed)
-		for range each {
-			obj := tree.CopyMap(c.seeds[g.IntN(len(c.seeds))])
-			path, says := "", ""
-			switch g.IntN(3) {
-			case 0:
-				path = g.unknownField(c.kind, obj)
-				says = `unknown field "` + path + `"`
-			case 1:
-				path = g.wrongType(c.kind, obj)
-				if says = path[strings.LastIndexByte(path, '.')+1:] + " of type "; path == "" {
-					continue
-				}
-			default:
-				c.refusesOrTakes(t, g, obj)
-				continue
-			}
-			code, answer := c.ask("POST", c.path+"?fieldValidation=Strict", "", "", mustJSON(obj))
-			if code != http.StatusBadRequest || !strings.Contains(tree.Str(answer, "message"), says) {
-				t.Errorf("%s: %d %s; want %q", path, code, tree.Str(answer, "message"), says)
 			}
 		}
 	})
@@ -251,47 +222,34 @@ func (c *collection) valid(t *testing.T, g generator, i int) kinds.Object {
 	return obj
 }
 
-// takes says whether the server takes an object to which a field was added. If not it must say which
-// field is wrong.
-func (c *collection) takes(t *testing.T, obj kinds.Object, path string) bool {
+// message is an object as a client sends it in protobuf.
+func (c *collection) message(t *testing.T, obj kinds.Object) []byte {
 	t.Helper()
-	code, answer := c.ask("POST", c.path+"?dryRun=All&fieldValidation=Strict", "", "", mustJSON(obj))
-	switch {
-	case code == http.StatusCreated:
-		return true
-	case code == http.StatusUnprocessableEntity:
-		causes := 0
-		for _, cause := range tree.Maps(answer, "details", "causes") {
-			causes++
-			if tree.Str(cause, "field") == "" {
-				t.Errorf("%s is refused by a cause without a field: %v", path, cause)
-			}
-		}
-		if causes == 0 {
-			t.Errorf("%s is refused without a cause: %v", path, answer)
-		}
-	case code >= 500 || code < 400:
-		t.Errorf("%s: %d %v: %s", path, code, answer, mustJSON(obj))
+	canonical := tree.CopyMap(obj)
+	if _, err := c.kind.Schema.Conform(canonical); err != nil {
+		t.Fatal(err)
 	}
-	return false
+	text, _ := c.kind.Schema.Append(nil, canonical)
+	raw, err := c.kind.Schema.AppendProto(nil, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return compiled.AppendEnvelope(nil, tree.Str(obj, "apiVersion"), tree.Str(obj, "kind"), raw)
 }
 
-// refusesOrTakes adds what may well be wrong.
-func (c *collection) refusesOrTakes(t *testing.T, g generator, obj kinds.Object) {
-	t.Helper()
-	if path := g.graft(c.kind, obj); path != "" {
-		c.takes(t, obj, path)
-	}
-}
-
-// survives sends an object through everything.
-func (c *collection) survives(t *testing.T, obj kinds.Object) {
+// survives sends an object through everything. It is created from protobuf, or from JSON.
+func (c *collection) survives(t *testing.T, obj kinds.Object, asMessage bool) {
 	t.Helper()
 	from := strconv.FormatInt(int64(c.store.Revision()), 10)
-	code, made := c.ask("POST", c.path+"?fieldManager=maker", "", "", mustJSON(obj))
+	media, body := "", mustJSON(obj)
+	if asMessage {
+		media, body = protobufType, c.message(t, obj)
+	}
+	code, made := c.ask("POST", c.path+"?fieldManager=maker", "", media, body)
 	if code != http.StatusCreated {
 		t.Fatalf("create: %d %v", code, made)
 	}
+	c.complete(obj)
 	for _, what := range lost("", inProtobuf(obj), made) {
 		t.Errorf("create: %s", what)
 	}
@@ -325,11 +283,17 @@ func (c *collection) survives(t *testing.T, obj kinds.Object) {
 	}
 }
 
-// unappliable says that an object can be created and not applied: items of a list have the same key, or
-// none, or the server completed what may not change later.
+// unappliable says that an object can be created and not applied, here and upstream: items of a list
+// have the same key, or none; or a pod has matchLabelKeys, of which the server made expressions in a
+// selector that is applied as a whole, and may not change.
 func unappliable(message string) bool {
-	return strings.Contains(message, "pod updates may not change fields") ||
-		strings.Contains(message, "duplicate entries") || strings.Contains(message, "omits key field")
+	_, changed, _ := strings.Cut(message, "; changed: ")
+	for path := range strings.SplitSeq(changed, ", ") {
+		if !strings.HasSuffix(path, ".labelSelector.matchExpressions") {
+			changed = ""
+		}
+	}
+	return changed != "" || strings.Contains(message, "duplicate entries") || strings.Contains(message, "omits key field")
 }
 
 func same(t *testing.T, what string, want, got kinds.Object) {
@@ -438,29 +402,84 @@ func (c *collection) open(t *testing.T, path, accept string, read func(io.Reader
 }
 
 // serverOwns are the fields, by kind, of which the server and not the client says what they are, or
-// that are not kept as they are sent.
+// that are not kept as they are sent. A server of Kubernetes does the same with each.
 var serverOwns = map[string][]string{
-	"CertificateSigningRequest": {"spec.username", "spec.uid", "spec.groups", "spec.extra"},
-	"Job":                       {"spec.scheduling", "spec.selector", "spec.manualSelector"},
-	"Namespace":                 {"spec.finalizers"},
-	"Node":                      {"spec.taints", "spec.podCIDR", "spec.podCIDRs"},
-	"PersistentVolumeClaim":     {"spec.dataSource", "spec.dataSourceRef"},
-	"Pod":                       {"spec.terminationGracePeriodSeconds"}, // of which a negative one is 1
-	"Secret":                    {"stringData"},
-	"Service":                   {"spec.internalTrafficPolicy"}, // which external names do not have
+	"CertificateSigningRequest": {"spec.username", "spec.uid", "spec.groups", "spec.extra"}, // who asks
+	"CronJob":                   {"spec.jobTemplate.spec.scheduling"},                       // alpha, and off
+	"Job":                       {"spec.scheduling"},                                        // the same
+	"Secret":                    {"stringData"},                                             // goes into data
+}
+
+// podSpecs is where the kinds have a pod's spec.
+var podSpecs = [][]string{
+	{"spec"}, {"template", "spec"}, {"spec", "template", "spec"}, {"spec", "jobTemplate", "spec", "template", "spec"},
 }
 
 // disown takes out of an object what is the server's.
 func (c *collection) disown(obj kinds.Object) kinds.Object {
 	for _, path := range serverOwns[c.kind.Kind] {
-		names := strings.Split(path, ".")
-		parent := obj
-		for _, name := range names[:len(names)-1] {
-			parent, _ = parent[name].(map[string]any)
+		tree.Delete(obj, strings.Split(path, ".")...)
+	}
+	drop := func(when bool, path ...string) {
+		if when {
+			tree.Delete(obj, path...)
 		}
-		delete(parent, names[len(names)-1])
+	}
+	for _, above := range podSpecs { // an old name for the account, in which the server repeats it
+		drop(tree.Has(obj, slices.Concat(above, []string{"serviceAccountName"})...),
+			slices.Concat(above, []string{"serviceAccount"})...)
+	}
+	switch spec := tree.Map(obj, "spec"); c.kind.Kind {
+	case "Job": // which has an empty selector filled in
+		drop(len(tree.Map(spec, "selector")) == 0, "spec", "selector")
+	case "PersistentVolumeClaim":
+		of := tree.Str(spec, "dataSource", "apiGroup") + "/" + tree.Str(spec, "dataSource", "kind")
+		known := of == "/PersistentVolumeClaim" || of == "snapshot.storage.k8s.io/VolumeSnapshot"
+		drop(!known && !tree.Has(spec, "dataSourceRef"), "spec", "dataSource")
+		drop(tree.Has(spec, "dataSourceRef", "namespace"), "spec", "dataSourceRef") // alpha, and off
+	case "Node": // of which one range of addresses replaces a list that begins otherwise
+		drop(tree.Has(spec, "podCIDR"), "spec", "podCIDRs")
+	case "Pod": // of which a negative grace period is 1
+		grace, _ := spec["terminationGracePeriodSeconds"].(int64)
+		drop(grace < 0, "spec", "terminationGracePeriodSeconds")
+	case "Service": // which has no policy for an external name, and nothing on affinity without it
+		drop(tree.Str(spec, "sessionAffinity") != "ClientIP", "spec", "sessionAffinityConfig")
+		drop(spec["type"] == "ExternalName", "spec", "internalTrafficPolicy")
 	}
 	return obj
+}
+
+// complete adds what the server adds to lists of an object that is created, or leaves it to the server.
+func (c *collection) complete(obj kinds.Object) {
+	add := func(item any, path ...string) {
+		list, _ := tree.Get(obj, path...).([]any)
+		if !slices.ContainsFunc(list, func(has any) bool { return cmp.Equal(has, item) }) {
+			tree.Set(obj, append(slices.Clone(list), item), path...)
+		}
+	}
+	switch c.kind.Kind {
+	case "Service": // a headless one that selects nothing may have addresses of both families
+		if tree.Str(obj, "spec", "clusterIP") == "None" && len(tree.Map(obj, "spec", "selector")) == 0 {
+			tree.Delete(obj, "spec", "ipFamilies")
+		}
+	case "Pod": // which stays for a while on a node that is in trouble, unless it says otherwise
+		said := tree.List(obj, "spec", "tolerations")
+		for _, key := range []string{"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"} {
+			if !slices.ContainsFunc(said, func(v any) bool {
+				t, _ := v.(map[string]any)
+				of, effect := tree.Str(t, "key"), tree.Str(t, "effect")
+				return (of == key || of == "") && (effect == "NoExecute" || effect == "")
+			}) {
+				add(map[string]any{
+					"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": int64(300),
+				}, "spec", "tolerations")
+			}
+		}
+	case "Namespace":
+		add("kubernetes", "spec", "finalizers")
+	case "Node":
+		add(map[string]any{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}, "spec", "taints")
+	}
 }
 
 // inProtobuf is how protobuf has an object: without the types of the claims in a StatefulSet.
