@@ -29,16 +29,9 @@ type mirrored struct {
 	Slices    []*discoveryv1.EndpointSlice // that mirror these Endpoints now
 }
 
-// changes is what a pass does, in this order, so that no address is in no slice for a moment.
-type changes struct {
-	Create []*discoveryv1.EndpointSlice
-	Update []*discoveryv1.EndpointSlice
-	Delete []*discoveryv1.EndpointSlice
-}
-
 // mirror decides which slices there should be: one for each family and set of ports. Addresses that
 // are no IP addresses, and those beyond the bound, are left out.
-func mirror(m mirrored) (act changes) {
+func mirror(m mirrored) (act backends.SliceChanges) {
 	want := map[string]*discoveryv1.EndpointSlice{}
 	if toMirror(m) {
 		want = slicesOf(m.Endpoints)

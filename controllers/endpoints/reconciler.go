@@ -2,7 +2,6 @@ package endpoints
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -122,31 +121,7 @@ func (r *Mirrorer) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 	for i := range list.Items {
 		m.Slices = append(m.Slices, &list.Items[i])
 	}
-	return reconcile.Result{}, r.apply(ctx, mirror(m))
-}
-
-func (r *Mirrorer) apply(ctx context.Context, act changes) error {
-	var errs []error
-	for _, slice := range act.Create {
-		if err := r.client.Create(ctx, slice); err != nil && !podcontrol.NamespaceEnds(err) {
-			errs = append(errs, fmt.Errorf("create endpointslice: %w", err))
-		}
-	}
-	for _, slice := range act.Update {
-		if err := r.client.Update(ctx, slice); err != nil {
-			errs = append(errs, fmt.Errorf("update endpointslice %s: %w", slice.Name, err))
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err // what the deleted slices published may have nowhere else to be yet
-	}
-	for _, slice := range act.Delete {
-		err := r.client.Delete(ctx, slice.DeepCopy(), client.Preconditions{UID: &slice.UID})
-		if client.IgnoreNotFound(err) != nil {
-			errs = append(errs, fmt.Errorf("delete endpointslice %s: %w", slice.Name, err))
-		}
-	}
-	return errors.Join(errs...)
+	return reconcile.Result{}, mirror(m).Apply(ctx, r.client)
 }
 
 // get reads an object, or returns nil if it is not there.

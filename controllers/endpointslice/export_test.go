@@ -1,8 +1,10 @@
 package endpointslice
 
+import "github.com/setpoint-dev/setpoint/controllers/backends"
+
 type (
 	Snapshot = snapshot
-	Actions  = actions
+	Actions  = backends.SliceChanges
 )
 
 var (

@@ -41,18 +41,10 @@ type snapshot struct {
 	Zones   map[string]string            // topology zones of nodes that have one
 }
 
-// actions is what a pass does, in this order, so that an address that moves from one slice to
-// another is in two for a moment rather than in none.
-type actions struct {
-	Create []*discoveryv1.EndpointSlice
-	Update []*discoveryv1.EndpointSlice
-	Delete []*discoveryv1.EndpointSlice
-}
-
 // plan decides one pass. A Service without a selector, or one that is only a name, has its
 // endpoints from elsewhere.
-func plan(s snapshot) actions {
-	var act actions
+func plan(s snapshot) backends.SliceChanges {
+	var act backends.SliceChanges
 	if len(s.Service.Spec.Selector) == 0 || s.Service.Spec.Type == corev1.ServiceTypeExternalName ||
 		s.Service.DeletionTimestamp != nil {
 		return act
@@ -77,7 +69,7 @@ type group struct {
 }
 
 // planFamily plans the slices of one address family.
-func planFamily(s snapshot, family discoveryv1.AddressType, act *actions) {
+func planFamily(s snapshot, family discoveryv1.AddressType, act *backends.SliceChanges) {
 	groups := map[string]*group{}
 	at := func(ports []discoveryv1.EndpointPort) *group {
 		key := backends.PortsKey(ports)
@@ -115,7 +107,7 @@ func planFamily(s snapshot, family discoveryv1.AddressType, act *actions) {
 
 // planGroup spreads a group's endpoints over its slices. It keeps as many slices as are needed, the
 // oldest first; what the others published moves into the room that is left.
-func planGroup(service *corev1.Service, family discoveryv1.AddressType, g *group, act *actions) {
+func planGroup(service *corev1.Service, family discoveryv1.AddressType, g *group, act *backends.SliceChanges) {
 	needed := max(1, (len(g.endpoints)+endpointsMax-1)/endpointsMax)
 	keep := g.slices[:min(needed, len(g.slices))]
 	act.Delete = append(act.Delete, g.slices[len(keep):]...)

@@ -2,12 +2,9 @@ package endpointslice
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
@@ -34,7 +31,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{}, r.apply(ctx, plan(snap))
+	return reconcile.Result{}, plan(snap).Apply(ctx, r.client)
 }
 
 func (r *Reconciler) observe(ctx context.Context, service *corev1.Service) (snapshot, error) {
@@ -68,31 +65,4 @@ func (r *Reconciler) observe(ctx context.Context, service *corev1.Service) (snap
 		}
 	}
 	return snap, nil
-}
-
-// apply writes as planned. A namespace that is being deleted refuses creates, and nothing is gained
-// by trying again.
-func (r *Reconciler) apply(ctx context.Context, act actions) error {
-	var errs []error
-	for _, slice := range act.Create {
-		if err := r.client.Create(ctx, slice); err != nil &&
-			!apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-			errs = append(errs, fmt.Errorf("create endpointslice: %w", err))
-		}
-	}
-	for _, slice := range act.Update {
-		if err := r.client.Update(ctx, slice); err != nil {
-			errs = append(errs, fmt.Errorf("update endpointslice %s: %w", slice.Name, err))
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err // what the deleted slices published may have nowhere else to be yet
-	}
-	for _, slice := range act.Delete {
-		err := r.client.Delete(ctx, slice.DeepCopy(), client.Preconditions{UID: &slice.UID})
-		if client.IgnoreNotFound(err) != nil {
-			errs = append(errs, fmt.Errorf("delete endpointslice %s: %w", slice.Name, err))
-		}
-	}
-	return errors.Join(errs...)
 }
