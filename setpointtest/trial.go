@@ -33,7 +33,8 @@ import (
 // writes that happened are lost; watches break, or show the past; the lease is lost; keys are looked at
 // again for no reason; and the process dies right after a write, before it could take note of it, and is
 // started again. All of that follows from a seed. Then there is peace: the step must come true, and
-// after the last one nothing may be written any more.
+// after the last one nothing may be written any more. Who modifies an object that the cache shares
+// makes it panic.
 //
 // It runs in a testing/synctest bubble: what it waits for costs no time.
 type Trial struct {
@@ -183,7 +184,7 @@ func harass(faults *Faults, random *rand.Rand) {
 // has every key looked at again each minute.
 func (tr Trial) managerOptions(holder string) controller.ManagerOptions {
 	opts := controller.ManagerOptions{
-		Scheme: tr.Scheme, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Scheme: tr.Scheme, DetectMutations: true, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Lease: &lease.Options{Namespace: "kube-system", Name: "trial", Holder: holder},
 	}
 	resync := time.Minute
