@@ -61,7 +61,8 @@ func (k kubectl) on(t *testing.T, s *server.Server) kubectl {
 	return k
 }
 
-// in returns the kubectl for a test of its own namespace, which is then its default.
+// in returns the kubectl for a test of its own namespace, which is then its default, and which goes with
+// the test.
 func (k kubectl) in(t *testing.T, namespace string) kubectl {
 	t.Helper()
 	k.t = t
@@ -75,6 +76,12 @@ func (k kubectl) in(t *testing.T, namespace string) kubectl {
 		t.Fatal(err)
 	}
 	k.run("config", "set-context", "--current", "--namespace", namespace)
+	t.Cleanup(func() { // what runs outlives the control plane; the test's context has ended by now
+		out, err := k.command(context.Background(), "delete", "namespace", namespace, "--timeout=2m").CombinedOutput()
+		if err != nil {
+			t.Errorf("delete namespace %s: %v\n%s", namespace, err, out)
+		}
+	})
 	return k
 }
 
