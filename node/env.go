@@ -45,13 +45,17 @@ func (e *environ) list() []string {
 }
 
 // environment resolves the variables of a container: those that every container
-// has, then envFrom, then env, each of which may refer to those before it.
+// has, of Services, then envFrom, then env, each of which may refer to those
+// before it.
 func (s sources) environment(ctx context.Context, c *corev1.Container) (*environ, error) {
 	e := &environ{values: map[string]string{}}
 	e.set("HOSTNAME", cmp.Or(s.pod.Spec.Hostname, s.pod.Name))
 	e.set("POD_IP", s.facts.podIP)
 	if len(c.Ports) > 0 {
 		e.set("PORT", strconv.Itoa(int(c.Ports[0].ContainerPort)))
+	}
+	if err := s.serviceLinks(ctx, e); err != nil {
+		return nil, err
 	}
 	for _, from := range c.EnvFrom {
 		data, err := s.envFrom(ctx, from)
