@@ -125,6 +125,7 @@ func (t *write) bindPod(pod, binding kinds.Object, revision store.Revision) erro
 			tree.Set(pod, value, "metadata", key, name)
 		}
 	}
+	delete(tree.Map(pod, "status"), "nominatedNodeName")
 	setCondition(pod, "PodScheduled", timestamp(t.now))
 	return nil
 }

@@ -44,13 +44,12 @@ type Options struct {
 	Runtime   Runtime
 	Dir       string // for the files of volumes; on a disk that outlives the agent
 
-	Address  string              // of the machine, as others reach it; 127.0.0.1 if empty
-	Labels   map[string]string   // of the Node object, beside those that every node has
-	Taints   []corev1.Taint      // of the Node object when it is first made
-	Capacity corev1.ResourceList // overrides of what the machine has
-	Version  string              // of the agent, as `kubectl get nodes` shows it
-	Clock    clock.WithTicker    // the machine's if nil
-	Logger   *slog.Logger        // slog.Default() if nil
+	Address string            // of the machine, as others reach it; 127.0.0.1 if empty
+	Labels  map[string]string // of the Node object, beside those that every node has
+	Taints  []corev1.Taint    // of the Node object when it is first made
+	Version string            // of the agent, as `kubectl get nodes` shows it
+	Clock   clock.WithTicker  // the machine's if nil
+	Logger  *slog.Logger      // slog.Default() if nil
 
 	// Tunnel opens the connection over which the server asks for logs, commands
 	// and connections; see Dial.

@@ -185,8 +185,7 @@ func (a *Agent) describe() *corev1.Node {
 		corev1.LabelArchStable: goruntime.GOARCH,
 	}
 	maps.Copy(labels, a.Labels)
-	capacity := machineCapacity(a.volumes.dir)
-	maps.Copy(capacity, a.Capacity)
+	capacity := a.capacity()
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: a.Name, Labels: labels},
 		Spec:       corev1.NodeSpec{Taints: a.Taints},
@@ -210,6 +209,14 @@ func (a *Agent) describe() *corev1.Node {
 			},
 		},
 	}
+}
+
+// capacity is what the node has for pods, before anything is taken of it.
+func (a *Agent) capacity() corev1.ResourceList {
+	if sized, ok := a.Runtime.(Sized); ok {
+		return sized.Capacity()
+	}
+	return machineCapacity(a.volumes.dir)
 }
 
 // machineCapacity is what the machine has. It is rounded, so that it does not

@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/setpoint-dev/setpoint/internal/nodewire"
@@ -101,6 +102,11 @@ type ContainerConfig struct {
 	// What clients may attach to. With StdinOnce the input ends with the first
 	// client's; with TTY the three streams are one terminal.
 	Stdin, StdinOnce, TTY bool
+}
+
+// Sized is a Runtime that says itself how much it can run. Any other has all of the machine.
+type Sized interface {
+	Capacity() corev1.ResourceList // a new one at each call
 }
 
 // Resources bound what an instance uses.

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"maps"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,20 +15,22 @@ import (
 // Nodes are known by name alone: one that is deleted and made again is whatever its newest object
 // says, with the pods that name it.
 type ledger struct {
-	mu    sync.Mutex // guards all below
-	nodes map[string]*nodeInfo
-	pods  map[types.UID]*podInfo
+	mu       sync.Mutex // guards all below
+	nodes    map[string]*nodeInfo
+	pods     map[types.UID]*podInfo
+	nominees map[types.UID]*podInfo // pods for which room is being made; see preempt.go
 }
 
 // nodeInfo is a node with what is taken of it. node is nil while only pods speak of it.
 type nodeInfo struct {
-	node *corev1.Node
-	free resources // allocatable less what is asked for; may be negative
-	size resources // allocatable
-	pods map[types.UID]*podInfo
+	node     *corev1.Node
+	free     resources // allocatable less what is asked for; may be negative
+	size     resources // allocatable
+	pods     map[types.UID]*podInfo
+	nominees map[types.UID]*podInfo // counted in free only for pods that do not come before them
 }
 
-// podInfo is a pod that has a node, or is assumed to have one.
+// podInfo is a pod that has a node, or is assumed to have one; or a nominee, and the node it hopes for.
 type podInfo struct {
 	pod      *corev1.Pod
 	node     string
@@ -37,8 +40,34 @@ type podInfo struct {
 	antiself bool // has required anti-affinity, which binds those who come later
 }
 
+func newPodInfo(pod *corev1.Pod, node string, assumed bool) *podInfo {
+	return &podInfo{
+		pod: pod, node: node, assumed: assumed,
+		asks: asksOf(pod), ports: hostPorts(pod), antiself: len(requiredAntiAffinity(pod)) > 0,
+	}
+}
+
+// put counts a pod as one of the node's.
+func (n *nodeInfo) put(p *podInfo) {
+	n.pods[p.pod.UID] = p
+	n.free.take(p.asks)
+}
+
+// drop counts a pod no longer.
+func (n *nodeInfo) drop(p *podInfo) {
+	delete(n.pods, p.pod.UID)
+	n.free.give(p.asks)
+}
+
+// clone returns the node for a question of what would be; its pods can be put and dropped freely.
+func (n *nodeInfo) clone() *nodeInfo {
+	return &nodeInfo{node: n.node, free: n.free, size: n.size, pods: maps.Clone(n.pods)}
+}
+
 func newLedger() *ledger {
-	return &ledger{nodes: map[string]*nodeInfo{}, pods: map[types.UID]*podInfo{}}
+	return &ledger{
+		nodes: map[string]*nodeInfo{}, pods: map[types.UID]*podInfo{}, nominees: map[types.UID]*podInfo{},
+	}
 }
 
 // setNode notes a node as it is now.
@@ -71,20 +100,26 @@ func (l *ledger) setPod(pod *corev1.Pod) {
 	defer l.mu.Unlock()
 	known := l.pods[pod.UID]
 	if pod.Spec.NodeName == "" {
+		if known == nil {
+			l.heardOfNominee(pod)
+		}
 		return
 	}
 	if known != nil {
 		l.remove(known)
 	}
-	if !terminal(pod) {
-		l.add(&podInfo{pod: pod, node: pod.Spec.NodeName})
+	if terminal(pod) {
+		l.denominate(pod.UID)
+		return
 	}
+	l.add(newPodInfo(pod, pod.Spec.NodeName, false))
 }
 
 // dropPod forgets a pod, and an assumption made about it.
 func (l *ledger) dropPod(uid types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.denominate(uid)
 	if known := l.pods[uid]; known != nil {
 		l.remove(known)
 	}
@@ -110,33 +145,27 @@ func (l *ledger) place(pod *corev1.Pod, labels labelsOf) decision {
 	}
 	d := place(pod, l.nodes, labels)
 	if d.node != "" {
-		l.add(&podInfo{pod: pod, node: d.node, assumed: true})
+		l.add(newPodInfo(pod, d.node, true))
 	}
 	return d
 }
 
 func (l *ledger) add(p *podInfo) {
-	p.asks = asksOf(p.pod)
-	p.ports = hostPorts(p.pod)
-	p.antiself = len(requiredAntiAffinity(p.pod)) > 0
+	l.denominate(p.pod.UID)
 	l.pods[p.pod.UID] = p
-	n := l.node(p.node)
-	n.pods[p.pod.UID] = p
-	n.free.take(p.asks)
+	l.node(p.node).put(p)
 }
 
 func (l *ledger) remove(p *podInfo) {
 	delete(l.pods, p.pod.UID)
-	n := l.nodes[p.node]
-	delete(n.pods, p.pod.UID)
-	n.free.give(p.asks)
+	l.nodes[p.node].drop(p)
 	l.prune(p.node)
 }
 
 func (l *ledger) node(name string) *nodeInfo {
 	n := l.nodes[name]
 	if n == nil {
-		n = &nodeInfo{pods: map[types.UID]*podInfo{}}
+		n = &nodeInfo{pods: map[types.UID]*podInfo{}, nominees: map[types.UID]*podInfo{}}
 		l.nodes[name] = n
 	}
 	return n
@@ -144,7 +173,7 @@ func (l *ledger) node(name string) *nodeInfo {
 
 // prune lets go of a node that neither exists nor is named by a pod.
 func (l *ledger) prune(name string) {
-	if n := l.nodes[name]; n.node == nil && len(n.pods) == 0 {
+	if n := l.nodes[name]; n.node == nil && len(n.pods) == 0 && len(n.nominees) == 0 {
 		delete(l.nodes, name)
 	}
 }

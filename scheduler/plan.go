@@ -49,7 +49,8 @@ const (
 
 // place chooses a node for a pod among those that can take it: the one that keeps pods of one
 // controller apart and the machines evenly loaded. With nothing to choose between, the first name
-// wins, so that the same state gives the same answer.
+// wins, so that the same state gives the same answer. A node that the pod is nominated for wins over
+// all: others may have been ended for it.
 func place(pod *corev1.Pod, nodes map[string]*nodeInfo, labels labelsOf) decision {
 	d := decision{reasons: map[string]int{}}
 	w := newWant(pod, nodes, labels)
@@ -60,11 +61,14 @@ func place(pod *corev1.Pod, nodes map[string]*nodeInfo, labels labelsOf) decisio
 			continue
 		}
 		d.nodes++
-		if reasons := w.refusals(n); len(reasons) > 0 {
+		if reasons := w.refusals(w.meets(n)); len(reasons) > 0 {
 			for _, reason := range reasons {
 				d.reasons[reason]++
 			}
 			continue
+		}
+		if name == pod.Status.NominatedNodeName {
+			return decision{node: name}
 		}
 		if score := w.score(n); score > bestScore {
 			best, bestScore = name, score
@@ -77,6 +81,7 @@ func place(pod *corev1.Pod, nodes map[string]*nodeInfo, labels labelsOf) decisio
 // want is a pod's side of the decision, computed once for all nodes.
 type want struct {
 	pod       *corev1.Pod
+	priority  int32
 	asks      resources
 	ports     []hostPort
 	required  nodeaffinity.RequiredNodeAffinity
@@ -88,6 +93,7 @@ type want struct {
 func newWant(pod *corev1.Pod, nodes map[string]*nodeInfo, labels labelsOf) *want {
 	w := &want{
 		pod:      pod,
+		priority: schedulingcorev1.PodPriority(pod),
 		asks:     asksOf(pod),
 		ports:    hostPorts(pod),
 		required: nodeaffinity.GetRequiredNodeAffinity(pod),
@@ -105,20 +111,33 @@ func newWant(pod *corev1.Pod, nodes map[string]*nodeInfo, labels labelsOf) *want
 // refusals are the reasons that a node can't take the pod. A node is refused for what it is before
 // it is asked what it has left, so that a message does not count a machine twice.
 func (w *want) refusals(n *nodeInfo) []string {
-	if n.node.Spec.Unschedulable && !w.tolerates(&corev1.Taint{
+	if reason := w.unfit(n.node); reason != "" {
+		return []string{reason}
+	}
+	return w.occupied(n, &w.apart)
+}
+
+// unfit says what a node is that the pod can't have, whatever else is on it, or "".
+func (w *want) unfit(node *corev1.Node) string {
+	if node.Spec.Unschedulable && !w.tolerates(&corev1.Taint{
 		Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule,
 	}) {
-		return []string{cordoned}
+		return cordoned
 	}
-	if ok, err := w.required.Match(n.node); err != nil || !ok {
-		return []string{notSelected}
+	if ok, err := w.required.Match(node); err != nil || !ok {
+		return notSelected
 	}
-	for i := range n.node.Spec.Taints {
-		taint := &n.node.Spec.Taints[i]
+	for i := range node.Spec.Taints {
+		taint := &node.Spec.Taints[i]
 		if taint.Effect != corev1.TaintEffectPreferNoSchedule && !w.tolerates(taint) {
-			return []string{untolerated}
+			return untolerated
 		}
 	}
+	return ""
+}
+
+// occupied are the reasons that the pods that are there leave no place for one more.
+func (w *want) occupied(n *nodeInfo, apart *topology) []string {
 	for _, p := range n.pods {
 		for _, taken := range p.ports {
 			if slices.ContainsFunc(w.ports, taken.collides) {
@@ -129,7 +148,7 @@ func (w *want) refusals(n *nodeInfo) []string {
 	if lacking := n.free.lacking(w.asks); len(lacking) > 0 {
 		return lacking
 	}
-	if reason := w.apart.refuses(n.node); reason != "" {
+	if reason := apart.refuses(n.node); reason != "" {
 		return []string{reason}
 	}
 	return nil

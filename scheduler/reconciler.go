@@ -6,6 +6,11 @@
 // placed say why in their condition PodScheduled and in an event, and are looked at again when
 // something changes that may help, each with a back-off of its own.
 //
+// A pod that fits nowhere has pods of lower priority end, where that makes room (preempt in
+// preempt.go): it is nominated for the node in its status, they are given the condition
+// DisruptionTarget and deleted, with the time that they have to end. Budgets are kept if there is a
+// choice.
+//
 // Pods that name another scheduler, or have scheduling gates, are left alone. Decisions are made one
 // at a time, which takes microseconds and keeps two pods from being given the same place; the
 // bindings, which wait for the disk, are written side by side.
@@ -13,8 +18,10 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -61,7 +68,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	r.waiting.enter(req.NamespacedName, pod.UID, r.clock.Now())
 	d := r.ledger.place(pod, r.namespaceLabels(ctx))
 	if d.node == "" {
-		return reconcile.Result{RequeueAfter: lookAgain}, r.refuse(ctx, pod, d.message())
+		return reconcile.Result{RequeueAfter: lookAgain}, r.makeRoom(ctx, pod, d)
 	}
 	r.waiting.leave(req.NamespacedName)
 	return reconcile.Result{}, r.bind(ctx, pod, d.node)
@@ -109,36 +116,93 @@ func (r *Reconciler) afterFailedBind(ctx context.Context, pod *corev1.Pod, failu
 	}
 }
 
-// refuse tells the pod why it has no node, if it has not been told the same before.
-func (r *Reconciler) refuse(ctx context.Context, pod *corev1.Pod, message string) error {
-	changed := pod.DeepCopy()
-	if !setUnscheduled(changed, message, metav1.NewTime(r.clock.Now())) {
-		return nil
+// makeRoom has others end for a pod that was refused, if that helps, and tells the pod where it
+// stands. It is nominated first: what is not written then is decided anew.
+func (r *Reconciler) makeRoom(ctx context.Context, pod *corev1.Pod, d decision) error {
+	var list policyv1.PodDisruptionBudgetList
+	if err := r.client.List(ctx, &list); err != nil {
+		return err
 	}
-	r.events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", message)
-	err := r.client.Status().Patch(ctx, changed, client.StrategicMergeFrom(pod))
-	return client.IgnoreNotFound(err)
+	p := r.ledger.preempt(pod, r.namespaceLabels(ctx), budgetsOf(list.Items))
+	if err := r.refuse(ctx, pod, d.message(), p.node); err != nil {
+		r.ledger.unnominate(pod.UID)
+		return ignoreReplaced(err)
+	}
+	var failures []error
+	for _, victim := range p.victims {
+		failures = append(failures, ignoreReplaced(r.end(ctx, victim, pod, p.node)))
+	}
+	return errors.Join(failures...)
 }
 
-// setUnscheduled sets the condition and says whether that changed anything.
-func setUnscheduled(pod *corev1.Pod, message string, now metav1.Time) bool {
-	condition := corev1.PodCondition{
-		Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
-		Reason: corev1.PodReasonUnschedulable, Message: message, LastTransitionTime: now,
+// refuse tells the pod why it has no node, and for which it is nominated, if it has not been told the
+// same before.
+func (r *Reconciler) refuse(ctx context.Context, pod *corev1.Pod, message, nominated string) error {
+	changed := pod.DeepCopy()
+	news := setCondition(changed, corev1.PodCondition{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
+		Message: message, LastTransitionTime: metav1.NewTime(r.clock.Now()),
+	})
+	changed.Status.NominatedNodeName = nominated
+	if news {
+		r.events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", message)
+	} else if nominated == pod.Status.NominatedNodeName {
+		return nil
 	}
+	return r.client.Status().Patch(ctx, changed, patchOf(pod))
+}
+
+// end says on a pod why it goes, and deletes it.
+func (r *Reconciler) end(ctx context.Context, victim, preemptor *corev1.Pod, node string) error {
+	changed := victim.DeepCopy()
+	setCondition(changed, corev1.PodCondition{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler,
+		Message:            r.name + ": preempting to accommodate a higher priority pod",
+		LastTransitionTime: metav1.NewTime(r.clock.Now()),
+	})
+	if err := r.client.Status().Patch(ctx, changed, patchOf(victim)); err != nil {
+		return err
+	}
+	if err := r.client.Delete(ctx, victim, client.Preconditions{UID: &victim.UID}); err != nil {
+		return err
+	}
+	r.events.Eventf(victim, preemptor, corev1.EventTypeNormal, "Preempted", "Preempting",
+		"Preempted by pod %v on node %v", preemptor.UID, node)
+	return nil
+}
+
+// patchOf makes a patch of what was changed since a pod was read. It names the pod's uid, so that one
+// made again under its name is not meant: that is a conflict.
+func patchOf(pod *corev1.Pod) client.Patch {
+	unnamed := pod.DeepCopy()
+	unnamed.UID = ""
+	return client.StrategicMergeFrom(unnamed)
+}
+
+// ignoreReplaced returns nil if a pod is gone, or another one has its name.
+func ignoreReplaced(err error) error {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+// setCondition sets a condition and says whether that changed anything. The time of a transition is
+// kept if the status is.
+func setCondition(pod *corev1.Pod, c corev1.PodCondition) bool {
 	for i := range pod.Status.Conditions {
 		old := &pod.Status.Conditions[i]
-		if old.Type != condition.Type {
+		if old.Type != c.Type {
 			continue
 		}
-		if old.Status == condition.Status {
-			condition.LastTransitionTime = old.LastTransitionTime
+		if old.Status == c.Status {
+			c.LastTransitionTime = old.LastTransitionTime
 		}
-		changed := old.Status != condition.Status || old.Reason != condition.Reason || old.Message != condition.Message
-		*old = condition
+		changed := old.Status != c.Status || old.Reason != c.Reason || old.Message != c.Message
+		*old = c
 		return changed
 	}
-	pod.Status.Conditions = append(pod.Status.Conditions, condition)
+	pod.Status.Conditions = append(pod.Status.Conditions, c)
 	return true
 }
 

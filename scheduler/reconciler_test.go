@@ -3,6 +3,7 @@ package scheduler_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,6 +31,8 @@ type bench struct {
 	bind    func(*corev1.Binding) error // what the server does with a binding; nil does it
 	binds   int
 	patches int
+
+	beforePatch func()
 }
 
 func newBench(t *testing.T, objects ...client.Object) *bench {
@@ -52,6 +55,13 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 			b.patches++
+			data, err := patch.Data(obj)
+			if uid := `"uid":"` + string(obj.GetUID()) + `"`; err != nil || !strings.Contains(string(data), uid) {
+				t.Errorf("the patch %s does not say %s: it would change another pod of the name", data, uid)
+			}
+			if b.beforePatch != nil {
+				b.beforePatch()
+			}
 			return c.SubResource(sub).Patch(ctx, obj, patch, opts...)
 		},
 	}).Build()
@@ -79,6 +89,8 @@ func (b *bench) create(obj client.Object) {
 	}
 	handler.Create(context.Background(), event.CreateEvent{Object: obj}, discard{})
 }
+
+func deleteOf(obj client.Object) event.DeleteEvent { return event.DeleteEvent{Object: obj} }
 
 func (b *bench) reconcile(t *testing.T, name string) (reconcile.Result, error) {
 	t.Helper()

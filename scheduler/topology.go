@@ -74,6 +74,11 @@ func newTopology(w *want, nodes map[string]*nodeInfo, labelsOf labelsOf) topolog
 	return t
 }
 
+// rules says whether other pods decide about any node. If they do not, fewer of them would not either.
+func (t *topology) rules() bool {
+	return len(t.beside)+len(t.apart)+len(t.keptOut)+len(t.spread) > 0
+}
+
 // eachPod calls a function with every pod on a node that exists.
 func eachPod(nodes map[string]*nodeInfo, do func(*nodeInfo, *podInfo)) {
 	for _, n := range nodes {

@@ -77,7 +77,7 @@ func Controllers(names ...string) Option {
 	return func(s *settings) { s.options.Controllers = names }
 }
 
-// Nodes adds nodes, "node-1" and so on, that run nothing and report the pods that they are given as
+// Nodes adds nodes, "node-1" and so on, each of 32 CPUs and 128 GiB, that run nothing and report the pods that they are given as
 // running and ready.
 func Nodes(n int) Option { return func(s *settings) { s.nodes = n } }
 
@@ -190,6 +190,7 @@ func (s *settings) runNodes(ctx context.Context, cp *setpoint.ControlPlane, dir 
 	ctx, cancel := context.WithCancel(ctx)
 	failed := make([]error, s.nodes)
 	var running sync.WaitGroup
+	var network simulated.Network
 	for i := range s.nodes {
 		name := fmt.Sprintf("node-%d", i+1)
 		config := cp.RESTConfig()
@@ -197,7 +198,7 @@ func (s *settings) runNodes(ctx context.Context, cp *setpoint.ControlPlane, dir 
 			UserName: "system:node:" + name, Groups: []string{"system:nodes"},
 		}
 		opts := setpoint.NodeOptions{
-			Name: name, StateDir: filepath.Join(dir, name), NoProxy: true, Runtime: simulated.New(s.options.Clock, s.containers),
+			Name: name, StateDir: filepath.Join(dir, name), NoProxy: true, Runtime: network.New(s.options.Clock, s.containers),
 			Clock: s.options.Clock, Log: s.options.Log,
 		}
 		running.Go(func() {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,9 +117,10 @@ func TestAwaitSeesWhatComesLater(t *testing.T) {
 	t.Parallel()
 	cp := setpointtest.Start(t, setpointtest.Controllers("none"))
 	ctx := t.Context()
-	began := make(chan struct{})
-	go func() {
-		<-began
+	var maker sync.WaitGroup
+	defer maker.Wait()
+	typed := configMap("late")
+	maker.Go(func() {
 		obj := configMap("late")
 		for _, err := range []error{
 			cp.Client.Create(ctx, obj),
@@ -128,9 +130,7 @@ func TestAwaitSeesWhatComesLater(t *testing.T) {
 				t.Error(err)
 			}
 		}
-	}()
-	typed := configMap("late")
-	close(began)
+	})
 	cp.Await(typed, "it has a value", func() bool { return typed.Data["k"] == "v" })
 
 	loose := &unstructured.Unstructured{}

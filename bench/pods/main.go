@@ -60,11 +60,12 @@ func run(ctx context.Context, set settings) error {
 	var nodes sync.WaitGroup
 	defer nodes.Wait()
 	defer cancel()
+	var network simulated.Network
 	for i := range set.nodes {
 		name := fmt.Sprintf("node-%04d", i)
 		nodes.Go(func() {
 			err := setpoint.RunNode(ctx, cp.RESTConfig(), setpoint.NodeOptions{
-				Name: name, StateDir: filepath.Join(dir, name), Runtime: simulated.New(nil, simulated.Handlers{}), NoProxy: true,
+				Name: name, StateDir: filepath.Join(dir, name), Runtime: network.New(nil, simulated.Handlers{}), NoProxy: true,
 			})
 			if err != nil && ctx.Err() == nil {
 				fmt.Fprintf(os.Stderr, "pods: %s: %v\n", name, err)

@@ -7,14 +7,18 @@ package simulated
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"net"
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
@@ -39,28 +43,57 @@ type Handlers struct {
 type Runtime struct {
 	clock    clock.PassiveClock
 	handlers Handlers
+	network  *Network
 
 	mu      sync.Mutex // guards all below
 	pods    map[types.UID]*node.PodState
-	address netip.Addr // the last one given to a pod
 	changed func(types.UID)
 	ended   map[node.ContainerID]chan struct{} // closed with the instance
 }
 
-var _ node.Runtime = (*Runtime)(nil)
+var (
+	_ node.Runtime = (*Runtime)(nil)
+	_ node.Sized   = (*Runtime)(nil)
+)
+
+// Network gives pods their addresses, from 127.200.0.1 on. The runtimes that one Network makes never give
+// two pods the same. The zero value is ready; its methods may be called concurrently.
+type Network struct{ given atomic.Uint32 }
+
+// networkBase is below the addresses that are given.
+const networkBase = 127<<24 | 200<<16
+
+func (n *Network) next() string {
+	var ip [4]byte
+	binary.BigEndian.PutUint32(ip[:], networkBase+n.given.Add(1))
+	return netip.AddrFrom4(ip).String()
+}
+
+// New returns a runtime with a network of its own, in which no pod is. A nil clock is the machine's.
+func New(clk clock.PassiveClock, handlers Handlers) *Runtime { return new(Network).New(clk, handlers) }
 
 // New returns a runtime in which no pod is. A nil clock is the machine's.
-func New(clk clock.PassiveClock, handlers Handlers) *Runtime {
+func (n *Network) New(clk clock.PassiveClock, handlers Handlers) *Runtime {
 	if clk == nil {
 		clk = clock.RealClock{}
 	}
 	return &Runtime{
 		clock:    clk,
 		handlers: handlers,
+		network:  n,
 		pods:     map[types.UID]*node.PodState{},
-		address:  netip.AddrFrom4([4]byte{127, 200, 0, 0}),
 		changed:  func(types.UID) {},
 		ended:    map[node.ContainerID]chan struct{}{},
+	}
+}
+
+// Capacity is that of a large machine, the same wherever a test runs.
+func (r *Runtime) Capacity() corev1.ResourceList {
+	return corev1.ResourceList{
+		corev1.ResourceCPU:              resource.MustParse("32"),
+		corev1.ResourceMemory:           resource.MustParse("128Gi"),
+		corev1.ResourceEphemeralStorage: resource.MustParse("1Ti"),
+		corev1.ResourcePods:             resource.MustParse("110"),
 	}
 }
 
@@ -73,8 +106,7 @@ func (r *Runtime) CreatePod(_ context.Context, pod node.PodConfig) (node.PodStat
 	}
 	p := &node.PodState{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, CreatedAt: r.clock.Now()}
 	if !pod.HostNetwork {
-		r.address = r.address.Next()
-		p.IP = r.address.String()
+		p.IP = r.network.next()
 	}
 	r.pods[pod.UID] = p
 	return copyOf(p), nil
