@@ -3,6 +3,7 @@ package disruption
 type Snapshot = snapshot
 
 var (
-	Plan          = plan
-	NewReconciler = newReconciler
+	Plan              = plan
+	NewReconciler     = newReconciler
+	NewMarkReconciler = newMarkReconciler
 )

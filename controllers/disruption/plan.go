@@ -1,6 +1,6 @@
 // Package disruption keeps the status of each PodDisruptionBudget: how many of its pods are healthy, how
 // many have to be, and so how many may be evicted. What an eviction takes from that is the API server's
-// business; see package budget.
+// business; see package budget. It also takes back marks of disruptions that did not come.
 //
 // While a budget cannot be counted it allows nothing.
 package disruption

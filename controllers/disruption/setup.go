@@ -38,7 +38,13 @@ func Setup(mgr *controller.Manager, opts Options) error {
 	} {
 		b = b.Watches(owner, handler.EnqueueRequestsFromMapFunc(inNamespace(from)), scaled)
 	}
-	return b.Complete(newReconciler(from, mgr.Clock(), mgr.GetEventRecorder(name)))
+	if err := b.Complete(newReconciler(from, mgr.Clock(), mgr.GetEventRecorder(name))); err != nil {
+		return err
+	}
+	return controller.ManagedBy(mgr).Named("disruptionmarks").
+		For(&corev1.Pod{}, marks).
+		WithOptions(controller.Options{FieldOwner: name}).
+		Complete(newMarkReconciler(from, mgr.Clock()))
 }
 
 // scaled lets an owner of pods through if what it wants may have changed.
