@@ -235,6 +235,9 @@ func BenchmarkCacheList(b *testing.B) {
 	}
 }
 
+// stride has pods of one template change far from each other.
+const stride = 7919
+
 // BenchmarkCacheEvent is the way of a change from the bytes that a server sent to the handler: of
 // pods that change again and again, and of pods that have not changed or been read for long, whose
 // former state has to be decoded too.
@@ -258,7 +261,7 @@ func BenchmarkCacheEvent(b *testing.B) {
 						change(i)
 					}
 				}
-				measure(b, func(i int) { change(i % changing) })
+				measure(b, func(i int) { change(i * stride % changing) })
 			})
 		}
 	}
@@ -293,24 +296,25 @@ func (p *pods) change(i, revision int) {
 	fmt.Fprintf(p.changes, `{"type":"MODIFIED","object":%s}`+"\n", podJSON(i, revision))
 }
 
-// podJSON is a pod of 3 KB, as a server sends it.
+// podJSON is a pod of 3 KB, as a server sends it. Each ten are of one template, which says their
+// environment; a volume of each, and where it is mounted, is of a name of its own, as that of a token is.
 func podJSON(i, revision int) string {
-	return fmt.Sprintf(podText, i, revision, i/10, i/10)
+	return fmt.Sprintf(podText, i, revision, i/10, i%50)
 }
 
-var podText = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"pod-%d","namespace":"default","uid":"8f0a3a2e-0d4e-4a57",` +
-	`"resourceVersion":"%d","creationTimestamp":"2026-01-02T03:04:05Z","labels":{"app":"web-%d","tier":"front"},` +
-	`"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"u-%d","controller":true,"blockOwnerDeletion":true}],` +
+var podText = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"pod-%[1]d","namespace":"default","uid":"8f0a3a2e-0d4e-4a57",` +
+	`"resourceVersion":"%[2]d","creationTimestamp":"2026-01-02T03:04:05Z","labels":{"app":"web-%[3]d","tier":"front"},` +
+	`"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"u-%[3]d","controller":true,"blockOwnerDeletion":true}],` +
 	`"managedFields":[{"manager":"setpoint","operation":"Update","apiVersion":"v1","time":"2026-01-02T03:04:05Z","fieldsType":"FieldsV1",` +
 	`"fieldsV1":{"f:metadata":{"f:labels":{".":{},"f:app":{},"f:tier":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"web\"}":{".":{},` +
 	`"f:env":{},"f:image":{},"f:name":{},"f:ports":{},"f:resources":{}}},"f:dnsPolicy":{},"f:restartPolicy":{}}}}]},` +
-	`"spec":{"volumes":[{"name":"data","emptyDir":{}}],"containers":[{"name":"web","image":"registry.example.com/team/web:1.2.3",` +
-	`"ports":[{"name":"http","containerPort":8080,"protocol":"TCP"}],"env":[` +
+	`"spec":{"volumes":[{"name":"data","emptyDir":{}},{"name":"token-%[1]d","emptyDir":{}}],"containers":[{"name":"web","image":"registry.example.com/team/web:1.2.3",` +
+	`"ports":[{"name":"http","containerPort":8080,"protocol":"TCP"}],"env":[{"name":"OF","value":"web-%[3]d"},` +
 	strings.TrimSuffix(strings.Repeat(`{"name":"SOME_VARIABLE","value":"some value of a usual length"},`, 18), ",") +
 	`],"resources":{"limits":{"memory":"128Mi"},"requests":{"cpu":"100m","memory":"64Mi"}},` +
-	`"volumeMounts":[{"name":"data","mountPath":"/data"}],"terminationMessagePath":"/dev/termination-log",` +
+	`"volumeMounts":[{"name":"data","mountPath":"/data"},{"name":"token-%[1]d","mountPath":"/token"}],"terminationMessagePath":"/dev/termination-log",` +
 	`"terminationMessagePolicy":"File","imagePullPolicy":"IfNotPresent"}],"restartPolicy":"Always",` +
-	`"terminationGracePeriodSeconds":30,"dnsPolicy":"ClusterFirst","nodeName":"node-1","securityContext":{},` +
+	`"terminationGracePeriodSeconds":30,"dnsPolicy":"ClusterFirst","nodeName":"node-%[4]d","securityContext":{},` +
 	`"schedulerName":"default-scheduler","enableServiceLinks":true},"status":{"phase":"Running","conditions":[` +
 	`{"type":"Ready","status":"True","lastProbeTime":null,"lastTransitionTime":"2026-01-02T03:04:06Z"}],` +
 	`"podIP":"127.1.0.7","startTime":"2026-01-02T03:04:05Z","qosClass":"Burstable"}}`

@@ -194,6 +194,9 @@ func (c *Cache) newFeed(gvk schema.GroupVersionKind, mapping *meta.RESTMapping) 
 			gvk: gvk, scheme: c.opts.Scheme, packer: packer, transform: s.setup.transform,
 			share: s.setup.share, decodes: &f.stats.decodes, guard: c.opts.DetectMutations,
 		}
+		if s.setup.transform == nil && !c.opts.DetectMutations {
+			s.codec.parts = &f.parts
+		}
 		f.streams = append(f.streams, s)
 	}
 	return f

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+
+	"github.com/setpoint-dev/setpoint/cache/wire"
 )
 
 // A feed holds the objects of one kind, in whatever form they are read, and keeps them in step with
@@ -29,6 +31,7 @@ type feed struct {
 	onError    toolscache.WatchErrorHandlerWithContext
 	reflector  *toolscache.Reflector // names the feed to onError, and does nothing
 	stats      stats
+	parts      wire.Parts // that the objects of all streams share
 
 	mu      sync.RWMutex
 	table   *table
@@ -321,6 +324,7 @@ func (f *feed) cool() {
 	for _, rec := range all {
 		rec.cool()
 	}
+	f.parts.Sweep()
 }
 
 // stop ends the feed: nobody waits for it any more.

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/setpoint-dev/setpoint/cache"
@@ -175,6 +176,56 @@ func TestReadersShareOneDecodedObject(t *testing.T) {
 		runtime.GC()
 		if err := w.cache.Get(w.Context(), key, &two, client.UnsafeDisableDeepCopy); err != nil || two.Labels["v"] != "1" {
 			t.Errorf("read labels %v, %v", two.Labels, err)
+		}
+	})
+}
+
+// withEnv gives a pod what pods of one template have.
+func withEnv(p *corev1.Pod) {
+	p.Spec.Containers = []corev1.Container{{Name: "c", Env: []corev1.EnvVar{{Name: "A", Value: "what all have"}}}}
+}
+
+func (w *world) envOf(name string) *corev1.EnvVar {
+	w.Helper()
+	var p corev1.Pod
+	key := types.NamespacedName{Namespace: "default", Name: name}
+	if err := w.cache.Get(w.Context(), key, &p, client.UnsafeDisableDeepCopy); err != nil {
+		w.Fatal(err)
+	}
+	return &p.Spec.Containers[0].Env[0]
+}
+
+// What objects have in common is held once, if nobody may change it.
+func TestObjectsShareParts(t *testing.T) {
+	untouched := func(obj any) (any, error) { return obj, nil }
+	for name, c := range map[string]struct {
+		opts  cache.Options
+		share bool
+	}{
+		"usually":          {cache.Options{}, true},
+		"transformed":      {cache.Options{Options: crcache.Options{DefaultTransform: untouched}}, false},
+		"mutations sought": {cache.Options{DetectMutations: true}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, c.opts, func(w *world) {
+				w.create(pod("a", withEnv), pod("b", withEnv))
+				if got := w.envOf("a") == w.envOf("b"); got != c.share {
+					t.Errorf("held once: %v, want %v", got, c.share)
+				}
+			})
+		})
+	}
+}
+
+// What no object of late had is not kept for those to come.
+func TestPartsAreNotKeptForever(t *testing.T) {
+	inWorld(t, cache.Options{}, func(w *world) {
+		w.create(pod("a", withEnv))
+		before := w.envOf("a")
+		w.pass(time.Hour)
+		runtime.GC()
+		if w.envOf("a") == before {
+			t.Error("a part was kept that nobody had read for an hour")
 		}
 	})
 }

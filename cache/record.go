@@ -71,6 +71,7 @@ type codec struct {
 	transform toolscache.TransformFunc
 	share     bool // readers get what is held itself
 	decodes   *atomic.Int64
+	parts     *wire.Parts // that its objects share; nil if they may be changed, or are to be checked
 	// guard, if set, panics when somebody has changed a shared object.
 	guard bool
 }
@@ -145,7 +146,11 @@ func (r *record) decode(f form) (client.Object, error) {
 	if *buf, err = r.from.packer.Unpack((*buf)[:0], r.text); err != nil {
 		return nil, err
 	}
-	if err := wire.Decode(*buf, obj); err != nil {
+	read := wire.Decode
+	if r.from.parts != nil {
+		read = r.from.parts.Decode
+	}
+	if err := read(*buf, obj); err != nil {
 		return nil, fmt.Errorf("decode %s %s: %w", r.from.gvk.Kind, r.key, err)
 	}
 	r.from.decodes.Add(1)
