@@ -20,6 +20,7 @@
 //
 // A Cache implements controller-runtime's cache.Cache. Its methods may be called concurrently.
 // Objects given to handlers are shared and read-only; Get and List copy, unless they are told not to.
+// Objects that say the same in some part share that part.
 package cache
 
 import (
