@@ -28,6 +28,7 @@ type heartbeat struct {
 	Renewed time.Time // as the lease says
 	Posted  time.Time // as the Ready condition says
 	At      time.Time // by the clock of this process
+	Awaited bool      // the next is awaited: a pass comes when the grace period of one is over
 }
 
 // observe returns the heartbeat after a look at the node and its lease, which may be nil. Another
@@ -44,6 +45,14 @@ func (h heartbeat) observe(node *corev1.Node, lease *coordinationv1.Lease, now t
 		return h
 	}
 	return next
+}
+
+// renewed returns the heartbeat after a lease was seen that says when it was renewed.
+func (h heartbeat) renewed(at, now time.Time) heartbeat {
+	if at.After(h.Renewed) {
+		h.Renewed, h.At = at, now
+	}
+	return h
 }
 
 // grace is how long after a heartbeat a node counts as silent.

@@ -80,6 +80,19 @@ func (r *NodeReconciler) Reconcile(ctx context.Context,
 	return reconcile.Result{RequeueAfter: wait}, err
 }
 
+// renewed takes note of a lease that was written, and says whether its node is to be looked at: if it
+// is one that was silent. What a pass over the others would find can wait until their grace period
+// is over, and a pass at every heartbeat of every node would be most of what there is to do.
+func (r *NodeReconciler) renewed(lease *coordinationv1.Lease) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	beat, known := r.heartbeats[lease.Name]
+	if known && lease.Spec.RenewTime != nil {
+		r.heartbeats[lease.Name] = beat.renewed(lease.Spec.RenewTime.Time, r.clock.Now())
+	}
+	return known && !beat.Awaited
+}
+
 // listen reports whether the node's agent is silent, else how long it has until it is. That a lease
 // has expired is believed only if the server says so too: the cache may lag.
 func (r *NodeReconciler) listen(ctx context.Context,
@@ -94,9 +107,11 @@ func (r *NodeReconciler) listen(ctx context.Context,
 	r.mu.Lock()
 	delete(r.missing, node.Name)
 	beat := r.heartbeats[node.Name].observe(node, lease, now)
+	wait = r.grace.left(beat, node, now)
+	beat.Awaited = wait > 0
 	r.heartbeats[node.Name] = beat
 	r.mu.Unlock()
-	if wait := r.grace.left(beat, node, now); wait > 0 {
+	if wait > 0 {
 		return false, wait, nil
 	}
 	if err := r.live.Get(ctx, key, lease); client.IgnoreNotFound(err) != nil {

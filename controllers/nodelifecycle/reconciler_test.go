@@ -12,9 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/setpoint-dev/setpoint/controllers/controllertest"
@@ -114,6 +116,44 @@ func TestSilentNodeIsTaintedAfterTheGracePeriod(t *testing.T) {
 	f.pass()
 	if writes := f.c.Writes(); len(writes) != 0 {
 		t.Errorf("a second pass over a silent node writes %v", writes)
+	}
+}
+
+// woken renews a lease and returns how many nodes are to be looked at because of it.
+func (f *fixture) woken(name string) int {
+	f.t.Helper()
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer queue.ShutDown()
+	before, after := lease(start), lease(f.clock.Now())
+	before.Name, after.Name = name, name
+	f.r.OnLease().Update(context.Background(), event.UpdateEvent{ObjectOld: before, ObjectNew: after}, queue)
+	return queue.Len()
+}
+
+// TestHeartbeatsNeedNoPass counts the passes that renewals make, and has each of them count all the
+// same: the grace period begins with the last one and not with the last pass.
+func TestHeartbeatsNeedNoPass(t *testing.T) {
+	f := newFixture(t, newNode(corev1.ConditionTrue), lease(start))
+	f.pass()
+	for range 3 {
+		f.clock.Step(10 * time.Second)
+		if n := f.woken("n1"); n != 0 {
+			t.Errorf("the renewal of a living node's lease makes %d passes, want none", n)
+		}
+	}
+	if n := f.woken("of no node"); n != 0 {
+		t.Errorf("the renewal of a lease of no node makes %d passes, want none", n)
+	}
+	f.clock.Step(10 * time.Second)
+	if result := f.pass(); result.RequeueAfter != 30*time.Second || f.tainted() {
+		t.Errorf("10s after the last heartbeat: look again in %v, tainted %v; want 30s, not", result.RequeueAfter, f.tainted())
+	}
+	f.clock.Step(30 * time.Second)
+	if f.pass(); !f.tainted() {
+		t.Error("a node that was silent for the grace period is not tainted")
+	}
+	if n := f.woken("n1"); n != 1 {
+		t.Errorf("a sign of life of a silent node makes %d passes, want one", n)
 	}
 }
 

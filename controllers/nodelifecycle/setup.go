@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -69,7 +70,7 @@ func Setup(mgr *controller.Manager, opts Options) error {
 	workers := controller.Options{FieldOwner: name, MaxConcurrentReconciles: opts.Workers}
 	err = controller.ManagedBy(mgr).Named("nodelifecycle").
 		For(&corev1.Node{}).
-		Watches(&coordinationv1.Lease{}, handler.EnqueueRequestsFromMapFunc(leaseNode)).
+		Watches(&coordinationv1.Lease{}, nodes.onLease(), nodeLeases).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(nodes.missingNode)).
 		WithOptions(workers).
 		Complete(nodes)
@@ -95,11 +96,22 @@ func nodeName(pod client.Object) []string {
 	return []string{pod.(*corev1.Pod).Spec.NodeName}
 }
 
-func leaseNode(_ context.Context, lease client.Object) []reconcile.Request {
-	if lease.GetNamespace() != corev1.NamespaceNodeLease {
-		return nil
+// onLease has a node looked at whose lease comes or goes, or tells of a node that was silent.
+func (r *NodeReconciler) onLease() handler.Funcs {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { q.Add(leaseNode(e.Object)) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+			if r.renewed(e.ObjectNew.(*coordinationv1.Lease)) {
+				q.Add(leaseNode(e.ObjectNew))
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { q.Add(leaseNode(e.Object)) },
 	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: lease.GetName()}}}
+}
+
+func leaseNode(lease client.Object) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Name: lease.GetName()}}
 }
 
 // missingNode returns the node that the pod is on if there is none of that name.
@@ -129,6 +141,11 @@ func (r *PodReconciler) onNode(ctx context.Context, node client.Object) []reconc
 func oneKey(context.Context, client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: "pods"}}}
 }
+
+// nodeLeases lets the leases of nodes through.
+var nodeLeases = predicate.NewPredicateFuncs(func(lease client.Object) bool {
+	return lease.GetNamespace() == corev1.NamespaceNodeLease
+})
 
 // placementChanges lets a pod through when it is placed, when what it tolerates changes and when it
 // is told to go. Nothing else of a pod decides whether it is evicted.
