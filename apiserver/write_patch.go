@@ -196,7 +196,8 @@ func (p *requestPatch) apply(t *write, s *compiled.Schema, live kinds.Object) (k
 	if p.err != nil {
 		return nil, p.err
 	}
-	obj, err := p.merge(s, tree.CopyMap(live))
+	aside := p.setsAside()
+	obj, err := p.merge(s, copyBut(live, aside))
 	if err != nil {
 		return nil, err
 	}
@@ -205,7 +206,10 @@ func (p *requestPatch) apply(t *write, s *compiled.Schema, live kinds.Object) (k
 	if err != nil {
 		return nil, p.invalid(t, s, live, err)
 	}
-	if forget {
+	switch {
+	case aside != "":
+		tree.Move(aside, tree.Map(live, "metadata"), metadata(obj))
+	case forget:
 		metadata(obj)["managedFields"] = []any{}
 	}
 	findings = append(p.findings[:len(p.findings):len(p.findings)], findings...)
@@ -217,6 +221,40 @@ func (p *requestPatch) apply(t *write, s *compiled.Schema, live kinds.Object) (k
 		t.warnFindings(findings)
 	}
 	return obj, nil
+}
+
+// setsAside names what a patch can be applied without, of metadata: most say nothing of managedFields,
+// which are the larger part of many an object, and need not copy and check them.
+func (p *requestPatch) setsAside() string {
+	if p.kind != types.MergePatchType && p.kind != types.StrategicMergePatchType {
+		return ""
+	}
+	for key := range tree.Map(p.tree, "metadata") {
+		if strings.HasSuffix(key, "managedFields") { // or a directive about them
+			return ""
+		}
+	}
+	return "managedFields"
+}
+
+// copyBut returns a deep copy of an object without a field of its metadata.
+func copyBut(obj kinds.Object, aside string) kinds.Object {
+	out := make(kinds.Object, len(obj))
+	for key, v := range obj {
+		m, isMap := v.(map[string]any)
+		if key != "metadata" || !isMap {
+			out[key] = tree.Copy(v)
+			continue
+		}
+		kept := make(map[string]any, len(m))
+		for key, v := range m {
+			if key != aside {
+				kept[key] = tree.Copy(v)
+			}
+		}
+		out[key] = kept
+	}
+	return out
 }
 
 func (p *requestPatch) merge(s *compiled.Schema, obj kinds.Object) (kinds.Object, error) {

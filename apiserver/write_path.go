@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -112,16 +113,15 @@ func (t *write) encode(obj kinds.Object) (op store.Op) {
 	} else if t.kind.Form != nil {
 		obj, form = t.kind.Form.Stored(obj)
 	}
-	value, revisionAt := form.Append(make([]byte, 0, encodeHint), obj)
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	value, revisionAt := form.Append((*buf)[:0], obj)
 	return store.Op{
-		Key: t.key(), Value: value, RevisionAt: revisionAt,
+		Key: t.key(), Value: bytes.Clone(value), RevisionAt: revisionAt, // no larger than it is: it may be kept
 		Memo: memo, Origin: t.origin(),
 		Frees: tree.Str(obj, "metadata", "deletionTimestamp") != "",
 	}
 }
-
-// encodeHint is the room given to an object's bytes; most fit.
-const encodeHint = 2 << 10
 
 // origin says, for the history, who writes and when.
 func (t *write) origin() string {

@@ -121,7 +121,9 @@ func (l *library) fields(t *Type, name, embedded string) []wire {
 		f.OmitZero = strings.Contains(words[1], "z")
 		f.Pointer = strings.Contains(words[1], "p")
 		f.Required = strings.Contains(words[1], "r")
-		f.Type = l.spelled(words[2], name)
+		if f.Type = l.spelled(words[2], name); f.Name == "fieldsV1" {
+			f.Type = fieldsV1
+		}
 		l.options(&f, line, words[4:])
 		t.Fields = append(t.Fields, f)
 	}

@@ -11,6 +11,8 @@ import (
 // DecodeJSON reads a body in one pass. A missing or null value is its type's zero value; a null
 // body is an empty object. The error, if any, is an *Error, and there is no object then.
 //
+// The object is the caller's, but for the trees of fieldsV1: those are shared, and never to be changed.
+//
 // Where a field stands twice, the second value is read into the first, as decoding into a Go type
 // does: structs and maps are merged, the rest is replaced.
 func (s *Schema) DecodeJSON(data []byte) (Decoded, error) {
@@ -160,6 +162,9 @@ func (d *decoder) value(t *Type, nullable bool, prev any) any {
 			return d.integer(t, soft)
 		}
 	case Any:
+		if t.shared {
+			return d.sharedTree()
+		}
 		return d.tree(t.Loose)
 	default:
 		return d.special(t, c)

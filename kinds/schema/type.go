@@ -54,6 +54,7 @@ type Type struct {
 	message []wire   // the type as a protobuf message, by field number
 	wrapped bool     // a list that is a message of its own in protobuf
 	proto   protoForm
+	shared  bool // its trees are shared by all objects that have the same
 }
 
 // protoForm says how protobuf has a value that it has not as JSON has it.

@@ -2,6 +2,7 @@ package tree
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +26,9 @@ func Equal(a, b any) bool {
 }
 
 func equalMaps(a, b map[string]any) bool {
+	if reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer() {
+		return true
+	}
 	for k, v := range a {
 		if !Equal(v, b[k]) {
 			return false

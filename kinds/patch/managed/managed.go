@@ -134,14 +134,18 @@ func record(t *Type, live, obj map[string]any, entries []entry, w Write) ([]entr
 	if changed == nil && removed == nil {
 		return entries, nil
 	}
+	writer := w.id(opUpdate)
 	kept := make([]entry, 0, len(entries)+1)
 	for _, e := range entries {
-		if e.fields = subtract(subtract(e.fields, changed), removed); e.fields != nil {
+		if e.id != writer { // who writes keeps what it owned, and owns the more
+			e.fields = subtract(e.fields, changed)
+		}
+		if e.fields = subtract(e.fields, removed); e.fields != nil {
 			kept = append(kept, e)
 		}
 	}
 	if changed != nil {
-		kept = give(kept, w.id(opUpdate), changed, w.Time)
+		kept = give(kept, writer, changed, w.Time)
 	}
 	return limit(kept), nil
 }

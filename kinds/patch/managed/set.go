@@ -62,13 +62,28 @@ func overlap(a, b node) bool {
 	return false
 }
 
-// union returns the fields of both.
+// covers says whether all fields of b are in a.
+func covers(a, b node) bool {
+	if inSet(b) && !inSet(a) {
+		return false
+	}
+	for key, v := range b {
+		child, _ := v.(node)
+		other, _ := a[key].(node)
+		if key != self && !covers(other, child) {
+			return false
+		}
+	}
+	return true
+}
+
+// union returns the fields of both. Who writes the same fields again and again costs no new set.
 func union(a, b node) node {
+	if covers(a, b) {
+		return a
+	}
 	if a == nil {
 		return b
-	}
-	if b == nil {
-		return a
 	}
 	out := make(node, max(len(a), len(b)))
 	for key, v := range a {
