@@ -72,7 +72,7 @@ type Options struct {
 	Controllers []string
 	// ServiceCIDR is where services get their addresses; the zero value is 10.0.0.0/24.
 	ServiceCIDR netip.Prefix
-	// History and HistoryBytes bound how much of the past can be read: ten minutes and 128 MB unless
+	// History and HistoryBytes bound how much of the past can be read: nine minutes and 128 MB unless
 	// set. It is kept in memory; with a DataDir it survives a restart.
 	History      time.Duration
 	HistoryBytes int64

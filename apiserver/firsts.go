@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -143,8 +144,9 @@ func (v ownVersion) apiService() first {
 	}
 }
 
-// Announce says where the server can be reached: the endpoint of the Service default/kubernetes. An
-// address that means any is taken for this machine's own. It may be called again with another one.
+// Announce says where the server can be reached: the Endpoints and the EndpointSlice of the Service
+// default/kubernetes. An address that means any is taken for this machine's own. It may be called
+// again with another one.
 func (s *Server) Announce(ctx context.Context, at netip.AddrPort) error {
 	ip := at.Addr().Unmap()
 	family := "IPv4"
@@ -154,23 +156,37 @@ func (s *Server) Announce(ctx context.Context, at netip.AddrPort) error {
 	if ip.IsUnspecified() {
 		ip, family = netip.AddrFrom4([4]byte{127, 0, 0, 1}), "IPv4"
 	}
-	body, err := json.Marshal(kinds.Object{
+	err := s.applyOwn(ctx, "/api/v1/namespaces/default/endpoints/kubernetes", kinds.Object{
+		"apiVersion": "v1", "kind": "Endpoints",
+		"metadata": map[string]any{
+			// The slice is written below, and is not to be made from this.
+			"name": "kubernetes", "labels": map[string]any{discoveryv1.LabelSkipMirror: "true"},
+		},
+		"subsets": []any{map[string]any{
+			"addresses": []any{map[string]any{"ip": ip.String()}},
+			"ports":     []any{map[string]any{"name": "https", "port": at.Port(), "protocol": "TCP"}},
+		}},
+	})
+	if err != nil {
+		return err
+	}
+	return s.applyOwn(ctx, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes", kinds.Object{
 		"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
 		"metadata": map[string]any{
-			"name": "kubernetes", "labels": map[string]any{"kubernetes.io/service-name": "kubernetes"},
+			"name": "kubernetes", "labels": map[string]any{discoveryv1.LabelServiceName: "kubernetes"},
 		},
 		"addressType": family,
 		"endpoints":   []any{map[string]any{"addresses": []any{ip.String()}, "conditions": map[string]any{"ready": true}}},
 		"ports":       []any{map[string]any{"name": "https", "port": at.Port(), "protocol": "TCP"}},
 	})
-	if err != nil {
-		return err
-	}
-	return s.applyOwn(ctx, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes", body)
 }
 
 // applyOwn applies an object as the server itself.
-func (s *Server) applyOwn(ctx context.Context, path string, body []byte) error {
+func (s *Server) applyOwn(ctx context.Context, path string, obj kinds.Object) error {
+	body, err := json.Marshal(obj)
+	if err != nil {
+		return err
+	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPatch,
 		"http://in-process"+path+"?fieldManager=kube-apiserver&force=true", bytes.NewReader(body))
 	if err != nil {

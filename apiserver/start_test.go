@@ -50,15 +50,20 @@ func TestFirstObjects(t *testing.T) {
 
 func TestAnnounce(t *testing.T) {
 	a := newAPI(t)
-	const path = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes"
-	for at, want := range map[string]string{
-		"127.0.0.1:6443": `"addresses":["127.0.0.1"]`, "0.0.0.0:1234": `"port":1234`, "10.1.2.3:6443": `"addresses":["10.1.2.3"]`,
+	const slice = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes"
+	const endpoints = "/api/v1/namespaces/default/endpoints/kubernetes"
+	for at, want := range map[string][2]string{
+		"127.0.0.1:6443": {`"addresses":["127.0.0.1"]`, `"ip":"127.0.0.1"`},
+		"0.0.0.0:1234":   {`"port":1234`, `"port":1234`},
+		"10.1.2.3:6443":  {`"addresses":["10.1.2.3"]`, `"ip":"10.1.2.3"`},
 	} {
 		if err := a.server.Announce(t.Context(), netip.MustParseAddrPort(at)); err != nil {
 			t.Fatal(err)
 		}
-		if got := a.want(200, "GET "+path, "", ""); !strings.Contains(got.text, want) {
-			t.Errorf("announced %s: %s", at, got.text)
+		for i, path := range []string{slice, endpoints} {
+			if got := a.want(200, "GET "+path, "", ""); !strings.Contains(got.text, want[i]) {
+				t.Errorf("announced %s: %s", at, got.text)
+			}
 		}
 	}
 }

@@ -9,8 +9,10 @@ import (
 	"sync"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/setpoint-dev/setpoint/node/probe"
 )
@@ -111,7 +113,7 @@ func (w *worker) config(ctx context.Context, of subject) (ContainerConfig, error
 	}
 	config := ContainerConfig{
 		ID: of.id, Image: c.Image, Env: env.list(), Mounts: mounts, WorkingDir: c.WorkingDir,
-		Resources: resourcesOf(c), Stdin: c.Stdin, StdinOnce: c.StdinOnce, TTY: c.TTY,
+		Resources: resourcesOf(c), Finite: finite(of.pod, c), Stdin: c.Stdin, StdinOnce: c.StdinOnce, TTY: c.TTY,
 	}
 	// Arguments alone go to the image's program, which only some runtimes have.
 	if len(c.Command) > 0 {
@@ -188,7 +190,24 @@ func (w *worker) hook(ctx context.Context, h *corev1.LifecycleHandler, of subjec
 		return w.agent.sleep(ctx, time.Duration(h.Sleep.Seconds)*time.Second)
 	}
 	handler := &corev1.ProbeHandler{Exec: h.Exec, HTTPGet: h.HTTPGet, TCPSocket: h.TCPSocket}
+	return w.ask(ctx, handler, of)
+}
+
+// ask asks an instance once how it is; the error says why that is not well.
+func (w *worker) ask(ctx context.Context, handler *corev1.ProbeHandler, of subject) error {
+	if p, ok := w.agent.Runtime.(Prober); ok {
+		return p.Probe(ctx, of.id, handler)
+	}
 	return probe.Check(ctx, handler, w.target(of))
+}
+
+// finite says whether somebody waits for the container to end.
+func finite(pod *corev1.Pod, c *corev1.Container) bool {
+	if isInit(pod, c) {
+		return !sidecar(c)
+	}
+	owner := metav1.GetControllerOf(pod)
+	return owner != nil && owner.Kind == "Job" && strings.HasPrefix(owner.APIVersion, batchv1.GroupName+"/")
 }
 
 // target is what the probes and hooks of an instance ask.

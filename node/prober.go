@@ -14,9 +14,7 @@ import (
 // prober runs the probes of one instance and keeps what they say.
 type prober struct {
 	worker    *worker
-	pod       *corev1.Pod
-	container *corev1.Container
-	target    probe.Target
+	of        subject
 	startedAt time.Time
 	cancel    context.CancelFunc
 
@@ -61,8 +59,7 @@ func (w *worker) startProber(ctx context.Context, of subject, startedAt time.Tim
 	ctx, cancel := context.WithCancel(ctx)
 	c := of.container
 	p := &prober{
-		worker: w, pod: of.pod, container: c, cancel: cancel,
-		target: w.target(of), startedAt: startedAt,
+		worker: w, of: of, startedAt: startedAt, cancel: cancel,
 		health: Health{Started: c.StartupProbe == nil, Ready: c.ReadinessProbe == nil},
 	}
 	// An agent that was restarted takes a pod to be as ready as it was last
@@ -97,7 +94,7 @@ func (p *prober) run(ctx context.Context) {
 	p.mu.Unlock()
 	if !known.Started {
 		up := false
-		p.loop(ctx, question{"Startup", p.container.StartupProbe, false}, func(ok bool) (done bool) {
+		p.loop(ctx, question{"Startup", p.of.container.StartupProbe, false}, func(ok bool) (done bool) {
 			up = ok
 			if ok {
 				p.update(func(h *Health) { h.Started = true })
@@ -111,7 +108,7 @@ func (p *prober) run(ctx context.Context) {
 		}
 	}
 	var both sync.WaitGroup
-	if probe := p.container.ReadinessProbe; probe != nil {
+	if probe := p.of.container.ReadinessProbe; probe != nil {
 		both.Go(func() {
 			p.loop(ctx, question{"Readiness", probe, known.Ready}, func(ok bool) bool {
 				p.update(func(h *Health) { h.Ready = ok })
@@ -119,7 +116,7 @@ func (p *prober) run(ctx context.Context) {
 			})
 		})
 	}
-	if probe := p.container.LivenessProbe; probe != nil {
+	if probe := p.of.container.LivenessProbe; probe != nil {
 		both.Go(func() {
 			p.loop(ctx, question{"Liveness", probe, true}, func(ok bool) bool {
 				if !ok {
@@ -134,7 +131,7 @@ func (p *prober) run(ctx context.Context) {
 
 func (p *prober) fail(kind string) {
 	p.update(func(h *Health) {
-		h.Failed = fmt.Sprintf("Container %s failed %s probe, will be restarted", p.container.Name, kind)
+		h.Failed = fmt.Sprintf("Container %s failed %s probe, will be restarted", p.of.container.Name, kind)
 	})
 }
 
@@ -178,7 +175,7 @@ func (p *prober) loop(ctx context.Context, q question, report func(ok bool) (don
 			return
 		}
 		askCtx, cancel := context.WithTimeout(ctx, probe.Timeout(spec))
-		err := probe.Check(askCtx, &spec.ProbeHandler, p.target)
+		err := p.worker.ask(askCtx, &spec.ProbeHandler, p.of)
 		cancel()
 		if ctx.Err() != nil {
 			return
@@ -187,7 +184,7 @@ func (p *prober) loop(ctx context.Context, q question, report func(ok bool) (don
 			pause = period
 		}
 		if err != nil && pause >= period {
-			p.worker.event(p.pod, p.container.Name, corev1.EventTypeWarning, "Unhealthy",
+			p.worker.event(p.of.pod, p.of.container.Name, corev1.EventTypeWarning, "Unhealthy",
 				fmt.Sprintf("%s probe failed: %v", q.kind, err))
 		}
 		if ok, complete := tracker.Observe(err == nil); complete && report(ok) {

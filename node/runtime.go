@@ -68,6 +68,14 @@ type Runtime interface {
 	Notify(changed func(pod types.UID))
 }
 
+// Prober is a Runtime that answers probes itself. Those of other runtimes are
+// answered by what listens at the pod's address.
+type Prober interface {
+	// Probe asks a running instance once. The error says why the answer is not
+	// a success.
+	Probe(ctx context.Context, id ContainerID, handler *corev1.ProbeHandler) error
+}
+
 // PodConfig says which pod is to be made.
 type PodConfig struct {
 	UID             types.UID
@@ -98,6 +106,10 @@ type ContainerConfig struct {
 	User, Group *int64
 	Groups      []int64 // supplementary groups
 	Resources   Resources
+
+	// Finite says that somebody waits for the instance to end: it is an init
+	// container's or a Job's. A runtime that runs programs need not know.
+	Finite bool
 
 	// What clients may attach to. With StdinOnce the input ends with the first
 	// client's; with TTY the three streams are one terminal.

@@ -109,9 +109,11 @@ func (v *view) restarts(c *corev1.Container, last ContainerState) bool {
 	}
 }
 
-func (v *view) isInit(c *corev1.Container) bool {
-	for i := range v.pod.Spec.InitContainers {
-		if v.pod.Spec.InitContainers[i].Name == c.Name {
+func (v *view) isInit(c *corev1.Container) bool { return isInit(v.pod, c) }
+
+func isInit(pod *corev1.Pod, c *corev1.Container) bool {
+	for i := range pod.Spec.InitContainers {
+		if pod.Spec.InitContainers[i].Name == c.Name {
 			return true
 		}
 	}

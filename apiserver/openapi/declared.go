@@ -96,7 +96,7 @@ var scalars = map[compiled.Kind]map[string]any{
 	compiled.IntOrString: {"format": "int-or-string", "oneOf": []any{map[string]any{"type": "integer"}, map[string]any{"type": "string"}}},
 	compiled.Time:        {"type": "string", "format": "date-time"},
 	compiled.MicroTime:   {"type": "string", "format": "date-time"},
-	compiled.Any:         {"x-kubernetes-preserve-unknown-fields": true},
+	compiled.Any:         {anyFields: true},
 }
 
 // value is the schema of a value, for the caller to add to.

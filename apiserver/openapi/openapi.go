@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/setpoint-dev/setpoint/kinds"
 	compiled "github.com/setpoint-dev/setpoint/kinds/schema"
 )
@@ -143,6 +145,14 @@ func components(own []*kinds.Kind) (map[string]any, error) {
 	return schemas, nil
 }
 
+// What is said of the fields of every list.
+var (
+	typeDoc = metav1.TypeMeta{}.SwaggerDoc()
+	listDoc = metav1.PartialObjectMetadataList{}.SwaggerDoc()
+)
+
+const conventions = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
+
 // listOf is the component of a list of objects whose own component is not among the written ones.
 func listOf(k *kinds.Kind) map[string]any {
 	text := func(description string) map[string]any {
@@ -151,11 +161,13 @@ func listOf(k *kinds.Kind) map[string]any {
 	return map[string]any{
 		"description": k.ListKindName() + " is a list of " + k.Kind, "type": "object", "required": []any{"items"},
 		"properties": map[string]any{
-			"apiVersion": text("The versioned schema of this representation of an object."),
-			"kind":       text("The kind of object this is."),
-			"metadata":   map[string]any{"description": "What every list says of itself.", "allOf": []any{ref(listMetaName)}},
-			"items": map[string]any{"description": "The objects.", "type": "array",
-				"items": map[string]any{"allOf": []any{ref(k.Schema.Name)}}},
+			"apiVersion": text(typeDoc["apiVersion"]),
+			"kind":       text(typeDoc["kind"]),
+			"metadata":   map[string]any{"description": listDoc["metadata"], "allOf": []any{ref(listMetaName)}},
+			"items": map[string]any{
+				"description": "List of " + k.Resource + ". More info: " + conventions,
+				"type":        "array", "items": ref(k.Schema.Name),
+			},
 		},
 	}
 }
@@ -181,7 +193,7 @@ func bodyName(k *kinds.Kind, s kinds.Subresource) string {
 func identify(schemas map[string]any, k *kinds.Kind) {
 	for name, kind := range map[string]string{k.Schema.Name: k.Kind, listName(k): k.ListKindName()} {
 		if schema, ok := schemas[name].(map[string]any); ok {
-			schema["x-kubernetes-group-version-kind"] = []any{gvk(k.Group, k.Version, kind)}
+			schema[identity] = []any{gvk(k.Group, k.Version, kind)}
 		}
 	}
 }

@@ -143,8 +143,8 @@ func operation(k *kinds.Kind, action, verb, sub, suffix, text string) map[string
 	id := verb + title(group) + title(k.Version) + scoped + k.Kind + title(sub) + suffix
 	return map[string]any{
 		"description": text, "operationId": id, "tags": []any{group + "_" + k.Version},
-		"x-kubernetes-action":             action,
-		"x-kubernetes-group-version-kind": gvk(k.Group, k.Version, k.Kind),
+		"x-kubernetes-action": action,
+		identity:              gvk(k.Group, k.Version, k.Kind),
 	}
 }
 

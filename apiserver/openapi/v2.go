@@ -19,6 +19,11 @@ func V2(all []*kinds.Kind) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, k := range all {
+		if k.OpenAPI != nil {
+			schemas[k.Schema.Name] = simplify(schemas[k.Schema.Name].(map[string]any))
+		}
+	}
 	definitions := make(map[string]any, len(schemas))
 	for name, schema := range schemas {
 		definitions[name] = downgrade(schema)

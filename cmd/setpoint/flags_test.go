@@ -32,6 +32,7 @@ func TestWrongUseIsExplained(t *testing.T) {
 		"server --service-cluster-ip-range fd00::/64": "want an IPv4 network",
 		"node":                      "--kubeconfig: want the file that the server wrote",
 		"node --kubeconfig /nosuch": `--kubeconfig "/nosuch"`,
+		"node --simulated 0":        "--simulated 0: want at least one node",
 	} {
 		t.Run(line, func(t *testing.T) {
 			root := newRoot()

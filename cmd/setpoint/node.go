@@ -1,19 +1,24 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/setpoint-dev/setpoint"
+	"github.com/setpoint-dev/setpoint/node/simulated"
 )
 
 // nodeFlags are the flags of a node, by itself or in a control plane.
@@ -49,16 +54,24 @@ func newNode() *cobra.Command {
 	var f nodeFlags
 	var log logFlags
 	var kubeconfig, dataDir string
+	var count int
 	cmd := &cobra.Command{
 		Use:   "node",
 		Short: "Run a node that joins a server",
 		Long: `Runs the workloads that a server gives to this machine. What runs goes on running when this ends, and the
-next start finds it. It opens every connection itself: the server needs no way to the node.`,
+next start finds it. It opens every connection itself: the server needs no way to the node.
+
+With --simulated it is many nodes, on which nothing runs: their containers start at once and stay until they
+are asked to end. They show how controllers, schedulers and clients behave when there is much to do.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts, err := f.options()
 			if err != nil {
 				return err
+			}
+			pretend := cmd.Flags().Changed("simulated")
+			if pretend && count < 1 {
+				return fmt.Errorf("--simulated %d: want at least one node", count)
 			}
 			if kubeconfig == "" {
 				return errors.New("--kubeconfig: want the file that the server wrote")
@@ -71,13 +84,40 @@ next start finds it. It opens every connection itself: the server needs no way t
 				return err
 			}
 			opts.StateDir = filepath.Join(dataDir, "node")
+			if pretend {
+				return runSimulated(cmd.Context(), config, opts, count)
+			}
 			return setpoint.RunNode(cmd.Context(), config, opts)
 		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&kubeconfig, "kubeconfig", "", "`file` that says where the server is and who this is")
 	flags.StringVar(&dataDir, "data-dir", defaultDataDir(), "`folder` of the workloads' state, files and logs")
+	flags.IntVar(&count, "simulated", 0, "pretend to be this `many` nodes, named with -0, -1 and so on behind the name")
 	f.add(flags)
 	log.add(flags)
 	return cmd
+}
+
+// runSimulated runs nodes that only pretend to run what they are given, until the context ends or
+// one of them fails. Each watches for itself, as nodes of their own machines would.
+func runSimulated(ctx context.Context, config *rest.Config, opts setpoint.NodeOptions, count int) error {
+	if opts.Name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return fmt.Errorf("--node-name: %w", err)
+		}
+		opts.Name = host
+	}
+	var network simulated.Network
+	nodes, ctx := errgroup.WithContext(ctx)
+	for i := range count {
+		one := opts
+		one.Name = fmt.Sprintf("%s-%d", opts.Name, i)
+		one.StateDir = filepath.Join(opts.StateDir, one.Name)
+		one.Runtime = network.New(nil, simulated.Handlers{})
+		one.NoProxy = true
+		nodes.Go(func() error { return setpoint.RunNode(ctx, config, one) })
+	}
+	return nodes.Wait()
 }

@@ -4,12 +4,10 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"strings"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/setpoint-dev/setpoint/kinds"
@@ -51,28 +49,11 @@ func clusterTrustBundle() *kinds.Kind {
 func validateTrustBundle(obj kinds.Object) field.ErrorList {
 	var e check.Errors
 	name, signer := tree.Str(obj, "metadata", "name"), tree.Str(obj, "spec", "signerName")
-	e.Messages(check.NewPath("metadata", "name"), name, trustBundleName(name, signer))
+	e.Messages(check.NewPath("metadata", "name"), name, check.TrustBundleName(name, signer))
 	if signer != "" {
-		signerName(&e, check.NewPath("spec", "signerName"), signer)
+		e.SignerName(check.NewPath("spec", "signerName"), signer)
 	}
 	return e.List()
-}
-
-// trustBundleName checks a name, which begins with the signer's if there is one: who may write
-// certificates of a signer is told by the names.
-func trustBundleName(name, signer string) []string {
-	if signer == "" {
-		if strings.Contains(name, ":") {
-			return []string{`ClusterTrustBundle without signer name must not have ":" in its name`}
-		}
-		return apivalidation.NameIsDNSSubdomain(name, false)
-	}
-	prefix := strings.ReplaceAll(signer, "/", ":") + ":"
-	rest, ok := strings.CutPrefix(name, prefix)
-	if !ok {
-		return []string{fmt.Sprintf("ClusterTrustBundle for signerName %s must be named with prefix %s", signer, prefix)}
-	}
-	return apivalidation.NameIsDNSSubdomain(rest, false)
 }
 
 func validateTrustBundleUpdate(obj, old kinds.Object) field.ErrorList {

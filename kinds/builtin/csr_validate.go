@@ -86,7 +86,7 @@ func csr(e *check.Errors, obj, old kinds.Object) {
 	if name == legacySigner && tree.Str(old, "spec", "signerName") != legacySigner {
 		e.Invalid(path, name, "the legacy signerName is not allowed via this API version")
 	} else {
-		signerName(e, path, name)
+		e.SignerName(path, name)
 	}
 	if n := spec.Int("expirationSeconds"); spec.Has("expirationSeconds") && n < csrSecondsMin {
 		e.Invalid(spec.At("expirationSeconds"), n,

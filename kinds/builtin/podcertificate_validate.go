@@ -27,14 +27,8 @@ import (
 	"github.com/setpoint-dev/setpoint/kinds/tree"
 )
 
-// How long a pod's certificate may live, in seconds: a day unless asked otherwise, and no longer than
-// that from Kubernetes' own signers.
-const (
-	podCertificateSeconds       = 24 * 60 * 60
-	podCertificateSecondsMin    = 60 * 60
-	podCertificateSecondsMax    = 91 * 24 * 60 * 60
-	podCertificateOwnSecondsMax = 24 * 60 * 60
-)
+// podCertificateSeconds is how long a pod's certificate may live unless asked otherwise.
+const podCertificateSeconds = 24 * 60 * 60
 
 // Upstream's bounds, in bytes.
 const (
@@ -49,7 +43,7 @@ const refreshMargin = 10 * time.Minute
 func validatePodCertificateRequest(obj kinds.Object) field.ErrorList {
 	var e check.Errors
 	spec := check.Root(obj).Child("spec")
-	signerName(&e, check.NewPath("spec", "signerName"), spec.Str("signerName"))
+	e.SignerName(check.NewPath("spec", "signerName"), spec.Str("signerName"))
 	for _, key := range slices.Sorted(maps.Keys(spec.StringMap("unverifiedUserAnnotations"))) {
 		e.Add(validation.IsDomainPrefixedKey(spec.At("unverifiedUserAnnotations").Field(), strings.ToLower(key))...)
 	}
@@ -70,13 +64,10 @@ func validatePodCertificateRequest(obj kinds.Object) field.ErrorList {
 			e.TooLong(path, uidMax)
 		}
 	}
-	most := int64(podCertificateSecondsMax)
-	if ownSigner(spec.Str("signerName")) {
-		most = podCertificateOwnSecondsMax
-	}
-	if n := spec.Int("maxExpirationSeconds"); n < podCertificateSecondsMin || n > most {
+	most := check.CertificateSecondsMax(spec.Str("signerName"))
+	if n := spec.Int("maxExpirationSeconds"); n < check.CertificateSecondsMin || n > most {
 		e.Invalid(spec.At("maxExpirationSeconds"), n,
-			fmt.Sprintf("must be in the range [%d, %d]", podCertificateSecondsMin, most))
+			fmt.Sprintf("must be in the range [%d, %d]", check.CertificateSecondsMin, most))
 	}
 	podPublicKey(&e, spec)
 	return e.List()

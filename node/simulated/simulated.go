@@ -1,5 +1,6 @@
 // Package simulated is a node.Runtime that runs nothing. Its containers start at once, run until
-// they are asked to end or a test ends them, and leave no trace on the machine. It is what makes
+// they are asked to end or a test ends them, and leave no trace on the machine. Those that somebody
+// waits for, init containers and Jobs', have succeeded at once; probes succeed. It is what makes
 // pods ready in tests, and on nodes that are only there to be scheduled to.
 //
 // It keeps the promises of node.Runtime except that it survives nothing: what it knows is in memory.
@@ -9,6 +10,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/netip"
@@ -33,6 +35,8 @@ type Container struct{ Namespace, Pod, Name string }
 type Handlers struct {
 	// Exec plays a command, and returns its exit code.
 	Exec func(ctx context.Context, of Container, command []string, s node.Streams) (int32, error)
+	// Probe answers a probe or a hook; the error says why the answer is not a success.
+	Probe func(ctx context.Context, of Container, handler *corev1.ProbeHandler) error
 	// Attach plays the main process.
 	Attach func(ctx context.Context, of Container, s node.Streams) error
 	// Serve is what listens at a port of a pod. It must close the connection.
@@ -53,6 +57,7 @@ type Runtime struct {
 
 var (
 	_ node.Runtime = (*Runtime)(nil)
+	_ node.Prober  = (*Runtime)(nil)
 	_ node.Sized   = (*Runtime)(nil)
 )
 
@@ -112,7 +117,7 @@ func (r *Runtime) CreatePod(_ context.Context, pod node.PodConfig) (node.PodStat
 	return copyOf(p), nil
 }
 
-// StartContainer notes that the instance runs.
+// StartContainer notes that the instance runs, or that it has succeeded if it is to end.
 func (r *Runtime) StartContainer(_ context.Context, config node.ContainerConfig) error {
 	r.mu.Lock()
 	p, changed := r.pods[config.ID.Pod], r.changed
@@ -122,8 +127,14 @@ func (r *Runtime) StartContainer(_ context.Context, config node.ContainerConfig)
 	}
 	again := find(p, config.ID) != nil
 	if !again {
-		p.Containers = append(p.Containers, node.ContainerState{ID: config.ID, Running: true, StartedAt: r.clock.Now()})
-		r.ended[config.ID] = make(chan struct{})
+		now := r.clock.Now()
+		state := node.ContainerState{ID: config.ID, Running: !config.Finite, StartedAt: now}
+		if config.Finite {
+			state.FinishedAt = now
+		} else {
+			r.ended[config.ID] = make(chan struct{})
+		}
+		p.Containers = append(p.Containers, state)
 	}
 	r.mu.Unlock()
 	if !again {
@@ -165,6 +176,21 @@ func (r *Runtime) Exec(ctx context.Context, id node.ContainerID, command []strin
 		return 0, nil
 	}
 	return r.handlers.Exec(ctx, r.containerOf(id), command, s)
+}
+
+// Probe succeeds, unless the handlers say otherwise. A command is asked of Exec, as any other.
+func (r *Runtime) Probe(ctx context.Context, id node.ContainerID, handler *corev1.ProbeHandler) error {
+	switch {
+	case r.handlers.Probe != nil:
+		return r.handlers.Probe(ctx, r.containerOf(id), handler)
+	case handler.Exec != nil:
+		code, err := r.Exec(ctx, id, handler.Exec.Command, node.Streams{Stdout: io.Discard, Stderr: io.Discard})
+		if err == nil && code != 0 {
+			err = fmt.Errorf("command %q exited with code %d", handler.Exec.Command, code)
+		}
+		return err
+	}
+	return nil
 }
 
 // Attach waits until the instance ends, unless the handlers say otherwise.

@@ -37,7 +37,7 @@ import (
 // Options tune a store. The zero Options are good ones.
 type Options struct {
 	// HistoryAge and HistoryBytes bound how much of the past can be read and watched, by its age
-	// and by the memory it keeps alive: ten minutes and 128 MB unless set. It survives a restart,
+	// and by the memory it keeps alive: nine minutes and 128 MB unless set. It survives a restart,
 	// which reads it from the log; when the disk is full it is given up first.
 	HistoryAge   time.Duration
 	HistoryBytes int64

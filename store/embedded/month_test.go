@@ -42,10 +42,10 @@ func TestMonthOfLeasesStaysFlat(t *testing.T) {
 			sizes = append(sizes, bytesIn(t, dir))
 			kept = append(kept, int64(s.Revision()-s.Compacted()))
 		}
-		// History is ten minutes of sixty commits and a sixty-fourth of them; on disk it is its log and at
+		// History is nine minutes of sixty commits and a sixty-fourth of them; on disk it is its log and at
 		// most as much of checkpoints, and then come two checkpoints and their logs, for one is written
 		// while the next fills, segments that are open or made ahead, and the reserve.
-		const commits = int64(10*time.Minute/every) * 66 / 64
+		const commits = int64(9*time.Minute/every) * 66 / 64
 		log := commits * int64(nodes) * renewalBytes
 		limit := 2*log + 6*options.CheckpointBytes + 5*embedded.SegmentBytes
 		if got := slices.Max(sizes); got > limit {

@@ -60,7 +60,7 @@ type Options struct {
 	// contexts: 10 s unless set, in which a cluster elects a leader several times over.
 	Timeout time.Duration
 	// HistoryAge and HistoryBytes bound how much of the past can be read and watched, by its age
-	// and by the memory it keeps alive: ten minutes and 128 MB unless set. Etcd is compacted to it,
+	// and by the memory it keeps alive: nine minutes and 128 MB unless set. Etcd is compacted to it,
 	// once a minute, so that a restart finds as much.
 	HistoryAge   time.Duration
 	HistoryBytes int64

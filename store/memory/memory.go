@@ -14,7 +14,7 @@ import (
 // Options tune a store. The zero Options are good ones.
 type Options struct {
 	// HistoryAge and HistoryBytes bound how much of the past can be read and watched, by its age
-	// and by the memory it keeps alive: ten minutes and 128 MB unless set.
+	// and by the memory it keeps alive: nine minutes and 128 MB unless set.
 	HistoryAge   time.Duration
 	HistoryBytes int64
 	// Now is the clock by which history ages; time.Now unless set.

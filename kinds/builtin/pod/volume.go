@@ -3,7 +3,6 @@ package pod
 import (
 	"strings"
 
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/setpoint-dev/setpoint/kinds/check"
@@ -268,77 +267,6 @@ func downwardFile(e *check.Errors, item check.At, path check.Path) {
 		e.Required(path, "one of fieldRef and resourceFieldRef is required")
 	}
 	mode(e, file, "mode")
-}
-
-func projected(e *check.Errors, s check.At) {
-	mode(e, s, "defaultMode")
-	taken := sets.Set[string]{}
-	for _, src := range s.Each("sources") {
-		projection(e, s, src, taken)
-	}
-}
-
-// projection checks one source of a projected volume. No two may write one file.
-func projection(e *check.Errors, volume, src check.At, taken sets.Set[string]) {
-	sources := 0
-	claim := func(path string, told any) {
-		if path != "" && taken.Has(path) {
-			e.Invalid(volume.Path, told, "conflicting duplicate paths")
-		}
-		taken.Insert(path)
-	}
-	for _, name := range []string{"secret", "configMap"} {
-		if at := src.Child(name); at.Exists() {
-			sources++
-			requires("name")(e, at)
-			for _, item := range at.Each("items") {
-				keyToPath(e, item)
-				claim(item.Str("path"), at.Str("name"))
-			}
-		}
-	}
-	if at := src.Child("downwardAPI"); at.Exists() {
-		sources++
-		for _, item := range at.Each("items") {
-			downwardFile(e, item, at.Path)
-			claim(item.Str("path"), item.Str("path"))
-		}
-	}
-	if at := src.Child("serviceAccountToken"); at.Exists() {
-		sources++
-		token(e, volume, at)
-	}
-	for _, name := range []string{"clusterTrustBundle", "podCertificate"} {
-		if src.Has(name) {
-			sources++
-		}
-	}
-	if sources > 1 {
-		e.Forbidden(src.Path, oneVolume)
-	}
-}
-
-// The time a token is good for: upstream's bounds.
-const (
-	tokenSecondsMin = 10 * 60
-	tokenSecondsMax = 1 << 32
-)
-
-func token(e *check.Errors, volume, at check.At) {
-	n, path := at.Int("expirationSeconds"), at.At("expirationSeconds")
-	switch {
-	case !at.Has("expirationSeconds"):
-		e.Required(path, "")
-	case n < tokenSecondsMin:
-		e.Invalid(path, n, "may not specify a duration less than 10 minutes")
-	case n > tokenSecondsMax:
-		e.Invalid(path, n, "may not specify a duration larger than 2^32 seconds")
-	}
-	if file := at.Str("path"); file == "" {
-		e.Required(volume.At("path"), "")
-	} else {
-		localFile(e, volume.At("path"), file)
-	}
 }
 
 func keyToPath(e *check.Errors, item check.At) {
