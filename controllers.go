@@ -31,6 +31,9 @@ type loop struct {
 	setup func(*controller.Manager, *ControlPlane) error
 }
 
+// quotaLoop is the name of what says how much is used of ResourceQuotas.
+const quotaLoop = "resourcequota"
+
 // loops are the built-in controllers, in the order in which they are listed.
 var loops = []loop{
 	{"deployment", func(m *controller.Manager, _ *ControlPlane) error {
@@ -78,6 +81,8 @@ var loops = []loop{
 	{"garbagecollector", func(m *controller.Manager, _ *ControlPlane) error {
 		return gc.Setup(m, gc.Options{})
 	}},
+	// The server itself counts what is used of quotas, in the commits that use it: there is nothing to run.
+	{quotaLoop, func(*controller.Manager, *ControlPlane) error { return nil }},
 	{"serviceaccount", func(m *controller.Manager, c *ControlPlane) error {
 		return serviceaccount.Setup(m, serviceaccount.Options{CA: c.authority.PEM()})
 	}},

@@ -24,6 +24,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -140,6 +141,8 @@ func (c *ControlPlane) open() (err error) {
 		Rand:        c.opts.Rand,
 		Log:         c.opts.Log,
 		ServiceCIDR: c.opts.ServiceCIDR,
+
+		QuotasUncounted: !slices.ContainsFunc(c.loops, func(l loop) bool { return l.name == quotaLoop }),
 	})
 	if err != nil || c.opts.Listen == "" {
 		return err

@@ -69,6 +69,16 @@ func TestDefaults_ComeFromClasses(t *testing.T) {
 	if class := claim.str("spec", "storageClassName"); class != "fast" {
 		t.Errorf("the claim's class is %q", class)
 	}
+	const volume = `{"metadata":{"name":"v","finalizers":["example.com/own"]},"spec":{"capacity":{"storage":"1Gi"},
+		"accessModes":["ReadWriteOnce"],"hostPath":{"path":"/v"}}}`
+	made := a.want(201, "POST /api/v1/persistentvolumes", "", volume)
+	for want, obj := range map[string]map[string]any{
+		"[kubernetes.io/pvc-protection]": claim.body, "[example.com/own kubernetes.io/pv-protection]": made.body,
+	} {
+		if got := fmt.Sprint(tree.Strings(obj, "metadata", "finalizers")); got != want {
+			t.Errorf("finalizers %s, want %s", got, want)
+		}
+	}
 	p := a.want(201, "POST "+pods, "", quotaPod("a", `,"runtimeClassName":"vm"`))
 	if p.str("spec", "priorityClassName") != "usual" || fmt.Sprint(tree.Get(p.body, "spec", "priority")) != "7" ||
 		p.str("spec", "overhead", "memory") != "64Mi" || p.str("spec", "nodeSelector", "vm") != "yes" {

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -83,6 +84,7 @@ func errBodyType(accepted string) error {
 // body is a request's object before it is anybody's: which type it must be, and the text.
 type body struct {
 	gvk    schema.GroupVersionKind
+	kinds  *kinds.Set // in which a body of another kind is looked for
 	schema *compiled.Schema
 	media  string
 	data   []byte
@@ -104,7 +106,7 @@ func readObject(r *request, gvk schema.GroupVersionKind, s *compiled.Schema) (*b
 	if media == protobufType && !s.HasProto() {
 		return nil, errBodyType("application/json, application/yaml")
 	}
-	return &body{gvk: gvk, schema: s, media: media, data: data, declared: declared}, nil
+	return &body{gvk: gvk, kinds: r.kinds, schema: s, media: media, data: data, declared: declared}, nil
 }
 
 // decode turns the body into a canonical tree of the type, which the caller owns, and a list of
@@ -225,11 +227,31 @@ func (b *body) checkType(apiVersion, kind string) error {
 	if err != nil {
 		return b.unrecognized(err)
 	}
-	if kind != b.gvk.Kind || gv != b.gvk.GroupVersion() {
-		return b.cannotBe(kind, gv.Version, fmt.Errorf("no kind %q is registered for version %q in scheme %q",
-			kind, apiVersion, b.gvk.GroupVersion().String()+"/"+b.gvk.Kind))
+	if said := gv.WithKind(kind); said != b.gvk {
+		return b.cannotBe(kind, gv.Version, b.otherKind(said, apiVersion))
 	}
 	return nil
+}
+
+// otherKind says what keeps a body of one kind from being another: in the words of Kubernetes' Go types,
+// which name the one's package for the version and the other's for its group.
+func (b *body) otherKind(said schema.GroupVersionKind, apiVersion string) error {
+	if k := b.kinds.Kind(said); k == nil || k.Declared {
+		return notRegistered(said.Kind, apiVersion)
+	}
+	return fmt.Errorf("converting (%s.%s) to (%s.%s): unknown conversion",
+		said.Version, said.Kind, internalPackage(b.gvk.Group), b.gvk.Kind)
+}
+
+// internalPackage is what Kubernetes calls a group in its own code.
+func internalPackage(group string) string {
+	name, _, _ := strings.Cut(group, ".")
+	return cmp.Or(name, "core")
+}
+
+// notRegistered is for a kind that nobody knows. The place in the end is what Kubernetes calls its set of kinds.
+func notRegistered(kind, apiVersion string) error {
+	return fmt.Errorf("no kind %q is registered for version %q in scheme %q", kind, apiVersion, "pkg/runtime/scheme.go:111")
 }
 
 // decodeError words an error of DecodeJSON. What the body says it is comes first.
@@ -340,7 +362,7 @@ func (b *body) decodeLoosely(kind string) (kinds.Object, error) {
 		said = tree.Str(decoded.Object, "kind")
 	}
 	if said != "" && said != kind {
-		return nil, fmt.Errorf("the body must be of kind %s, not %s", kind, said)
+		return nil, notRegistered(said, tree.Str(decoded.Object, "apiVersion"))
 	}
 	return decoded.Object, nil
 }

@@ -49,6 +49,23 @@ func errTransform() error {
 		"only the following media types are accepted: "+mediaTypes)
 }
 
+// errStream is for a watch in a form that watches do not have.
+func errStream() error {
+	return status(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+		"only the following media types are accepted: "+jsonType+";stream=watch, "+protobufType+";stream=watch")
+}
+
+// isFault says whether a Status is about something that went wrong here.
+func isFault(st *metav1.Status) bool {
+	return st.Code == http.StatusInternalServerError && st.Reason != ""
+}
+
+// unreasoned is the Status of an error that upstream has no Status for: 500, and nothing but what it says. It
+// is for mistakes of clients that Kubernetes answers so; what goes wrong here is an internal error.
+func unreasoned(err error) error {
+	return status(http.StatusInternalServerError, "", err.Error())
+}
+
 // asStatus turns any error into a Status. What is not one already is an internal error.
 func asStatus(err error) *apierrors.StatusError {
 	if s, ok := err.(*apierrors.StatusError); ok {

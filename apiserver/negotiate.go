@@ -89,7 +89,7 @@ func negotiatePlain(r *request) (mediaType, error) { return choose(r, false) }
 func negotiateStream(r *request) (mediaType, error) {
 	media, err := choose(r, true)
 	if err == nil && (media.encoding == asYAML || media.as == "PartialObjectMetadataList") {
-		err = errTransform()
+		err = errStream()
 	}
 	media.pretty = false
 	return media, err

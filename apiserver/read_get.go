@@ -22,7 +22,7 @@ func (s *Server) get(w http.ResponseWriter, r *request) error {
 	}
 	revision, err := parseRevision(r.query.Get("resourceVersion"))
 	if err != nil {
-		return err
+		return badRevision(err)
 	}
 	read := s.snapshot
 	switch match := r.query.Get("resourceVersionMatch"); {
@@ -41,7 +41,7 @@ func (s *Server) get(w http.ResponseWriter, r *request) error {
 	}
 	e := snap.Get(r.key())
 	if e == nil {
-		return apierrors.NewNotFound(r.kind.GroupResource(), r.name)
+		return apierrors.NewNotFound(r.kind.Absent(), r.name)
 	}
 	return s.respond(w, r, http.StatusOK, e.Value)
 }
@@ -72,17 +72,22 @@ func (s *Server) snapshotAt(r *request, at store.Revision) (store.Snapshot, erro
 	return snap, nil
 }
 
-// parseRevision reads a resourceVersion: decimal digits, or nothing, which is zero.
+// parseRevision reads a resourceVersion: decimal digits, or nothing, which is zero. The error says what is wrong
+// with it, for the caller to make a Status of.
 func parseRevision(text string) (store.Revision, error) {
 	if text == "" {
 		return 0, nil
 	}
 	n, err := strconv.ParseUint(text, 10, 63)
 	if err != nil {
-		invalid := field.Invalid(field.NewPath("resourceVersion"), text, parseUintError(text, err))
-		return 0, apierrors.NewBadRequest("invalid resource version: " + invalid.Error())
+		return 0, field.Invalid(field.NewPath("resourceVersion"), text, parseUintError(text, err))
 	}
 	return store.Revision(n), nil
+}
+
+// badRevision is what a client sees of an error of parseRevision.
+func badRevision(err error) error {
+	return apierrors.NewBadRequest("invalid resource version: " + err.Error())
 }
 
 // parseUintError words the error as ParseUint does.

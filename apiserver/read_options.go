@@ -40,17 +40,20 @@ func parseListOptions(r *request) (*listOptions, error) {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	in.Watch = r.verb == "watch"
-	initial := defaultInitialEvents(in)
+	internalversion.SetListOptionsDefaults(in, true)
 	if errs := validation.ValidateListOptions(in, true); len(errs) > 0 {
 		kind := schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}
 		return nil, apierrors.NewInvalid(kind, "", errs)
 	}
 	opts := &listOptions{
 		limit: int(max(in.Limit, 0)), next: in.Continue, match: in.ResourceVersionMatch,
-		initialEvents: initial, bookmarks: in.AllowWatchBookmarks,
+		initialEvents: in.SendInitialEvents != nil && *in.SendInitialEvents, bookmarks: in.AllowWatchBookmarks,
+	}
+	if in.ResourceVersion == "0" {
+		opts.limit = 0 // as upstream, which has all of it at hand
 	}
 	if opts.revision, err = parseRevision(in.ResourceVersion); err != nil {
-		return nil, err
+		return nil, revisionError(in, err)
 	}
 	opts.given = opts.revision != 0
 	if in.TimeoutSeconds != nil {
@@ -98,13 +101,12 @@ func decodeListOptions(query url.Values) (*internalversion.ListOptions, error) {
 	return in, nil
 }
 
-// defaultInitialEvents says whether a watch begins with what is there: if it asks for that, or if
-// it says nothing and names no revision, as clients from before watch-lists do.
-func defaultInitialEvents(in *internalversion.ListOptions) bool {
-	if in.SendInitialEvents != nil {
-		return *in.SendInitialEvents
+// revisionError is what becomes of a revision that is none: a watch has no Status for it.
+func revisionError(in *internalversion.ListOptions, err error) error {
+	if in.Watch {
+		return unreasoned(err)
 	}
-	return in.ResourceVersionMatch == "" && (in.ResourceVersion == "" || in.ResourceVersion == "0")
+	return badRevision(err)
 }
 
 // selector chooses among a collection's objects, for one goroutine. The zero selector chooses all.
@@ -149,11 +151,7 @@ func checkFieldLabel(k *kinds.Kind, label string) error {
 	if label == "metadata.name" || label == "metadata.namespace" || k.Fields[label] != nil {
 		return nil
 	}
-	if len(k.Fields) == 0 {
-		return apierrors.NewBadRequest(fmt.Sprintf(
-			"%q is not a known field selector: only %q, %q", label, "metadata.name", "metadata.namespace"))
-	}
-	return apierrors.NewBadRequest("field label not supported: " + label)
+	return apierrors.NewBadRequest(fmt.Sprintf(k.UnknownFieldText(), label))
 }
 
 // all says whether every object matches.

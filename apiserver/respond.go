@@ -140,7 +140,7 @@ func (s *Server) respondError(w *response, r *request, err error) {
 	failure := asStatus(err)
 	st := failure.ErrStatus
 	st.Kind, st.APIVersion = "Status", "v1"
-	if st.Code == http.StatusInternalServerError {
+	if isFault(&st) {
 		s.log.Error("request failed", "method", r.http.Method, "path", r.http.URL.Path, "err", err)
 	}
 	if st.Details != nil && st.Details.RetryAfterSeconds > 0 {

@@ -57,6 +57,11 @@ type Options struct {
 	// ServiceCIDR is where Services get their addresses; the zero value is 10.0.0.0/24.
 	ServiceCIDR netip.Prefix
 
+	// QuotasUncounted leaves it to somebody else to say what is used of ResourceQuotas, as a Kubernetes API
+	// server leaves it to its controllers: what their status limits is enforced, as far as it says how
+	// much is used. Otherwise the server counts, and quotas are in force at once.
+	QuotasUncounted bool
+
 	// Mutators and Validators take part in every write, in this order, after what the server itself
 	// asks of one.
 	Mutators   []admission.Mutator

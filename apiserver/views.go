@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -113,10 +112,7 @@ func appendPartial(dst []byte, version string, value []byte) []byte {
 
 // errShape is for a client that asks for one object of a list, or the other way round.
 func errShape(as string, k *kinds.Kind, list bool) error {
-	group, _, _ := strings.Cut(k.Group, ".")
-	if group == "" {
-		group = "core"
-	}
+	group := internalPackage(k.Group)
 	what := fmt.Sprintf("is not a list (*%s.%s)", group, k.Kind)
 	if list {
 		what = fmt.Sprintf("is a list (*%s.%sList)", group, k.Kind)

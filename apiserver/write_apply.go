@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -39,11 +40,14 @@ func (s *Server) applyChange(r *request, t *write, p *requestPatch) change {
 // applyTree merges what a manager wishes into an object, as a new canonical tree.
 func (t *write) applyTree(live, config map[string]any) (kinds.Object, error) {
 	obj, err := managed.Apply(t.server.managedType(t.kind), live, config, t.managedWrite(), t.opts.force)
+	if isStatus := apierrors.APIStatus(nil); err != nil && !errors.As(err, &isStatus) {
+		return nil, unreasoned(err)
+	}
 	if err != nil {
 		return nil, err
 	}
 	if _, err := t.kind.Schema.Conform(obj); err != nil {
-		return nil, apierrors.NewBadRequest("the applied object is not valid: " + err.Error())
+		return nil, unreasoned(fmt.Errorf("the applied object is not valid: %w", err))
 	}
 	return obj, nil
 }

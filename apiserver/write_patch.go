@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -71,7 +72,7 @@ func (t *write) settlePatched(obj kinds.Object) error {
 // checkStillKind refuses a patch that makes another kind of object.
 func (t *write) checkStillKind(obj kinds.Object) error {
 	gvk := t.kind.GVK()
-	b := body{gvk: gvk}
+	b := body{gvk: gvk, kinds: t.kinds}
 	if err := b.checkType(tree.Str(obj, "apiVersion"), tree.Str(obj, "kind")); err != nil {
 		return err
 	}
@@ -284,10 +285,17 @@ func patchError(err error) error {
 		err == mergepatch.ErrPatchContentNotMatchRetainKeys:
 		return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "",
 			err.Error(), 0, false)
-	default:
+	case slices.Contains(malformed, err):
 		return apierrors.NewBadRequest(err.Error())
+	default:
+		return unreasoned(err)
 	}
 }
+
+// malformed are the mistakes in a strategic patch that upstream tells clients of as theirs.
+var malformed = []error{mergepatch.ErrBadJSONDoc, mergepatch.ErrBadPatchFormatForPrimitiveList,
+	mergepatch.ErrBadPatchFormatForRetainKeys, mergepatch.ErrBadPatchFormatForSetElementOrderList,
+	mergepatch.ErrUnsupportedStrategicMergePatchFormat}
 
 // invalid words what is wrong with a patched object, and shows it as upstream does: the object for
 // a JSON or merge patch, the patch for a strategic one.

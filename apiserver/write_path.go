@@ -171,7 +171,7 @@ func (t *write) commit(op store.Op) (*store.Entry, error) {
 	if !t.consequence {
 		t.server.definitions.after(t.ctx, op)
 	}
-	if isQuota(op.Key) && op.Type == store.Put && t.batch == nil && !t.consequence {
+	if isQuota(op.Key) && op.Type == store.Put && t.batch == nil && !t.consequence && !t.server.opts.QuotasUncounted {
 		t.server.settleQuota(t.ctx, op.Key)
 	}
 	return result.Entries[0], nil
@@ -216,6 +216,7 @@ func (t *write) env(snap store.Snapshot) *kinds.Env {
 		Now:          t.now,
 		User:         kinds.User(*t.user),
 		Get:          t.reader(snap),
+		Warn:         t.warn,
 		AllocateIP:   func(ip string) (string, error) { return t.allocateIP(snap, ip) },
 		AllocatePort: func(port int64) (int64, error) { return t.allocatePort(snap, port) },
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,7 +35,8 @@ func quotaGuard(namespace string) store.Key {
 // object, and now for one that goes. Possible errors: 403 if a quota does not have what is needed.
 func (t *write) charge(snap store.Snapshot, was, now kinds.Object) error {
 	k := t.kinds.Kind(quotaGVK)
-	if k == nil || !t.kind.Namespaced || was != nil && now != nil && !usageChanges(t.kind) {
+	uncounted := t.server.opts.QuotasUncounted
+	if k == nil || !t.kind.Namespaced || uncounted && (now == nil || t.subresource == "status") || was != nil && now != nil && !usageChanges(t.kind) {
 		return nil
 	}
 	if t.kind == k {
@@ -65,7 +67,7 @@ func usageChanges(k *kinds.Kind) bool {
 // changeQuota counts what is used of a quota that is new or limits something else, and makes writes that
 // do not know of it be tried again.
 func (t *write) changeQuota(snap store.Snapshot, was, now kinds.Object) error {
-	if now == nil || reflect.DeepEqual(tree.Get(was, "spec"), tree.Get(now, "spec")) {
+	if t.server.opts.QuotasUncounted || now == nil || reflect.DeepEqual(tree.Get(was, "spec"), tree.Get(now, "spec")) {
 		return nil
 	}
 	q := quota.Read(now)
@@ -89,6 +91,9 @@ func (t *write) chargeOne(snap store.Snapshot, k *kinds.Kind, e *store.Entry, wa
 		return err
 	}
 	q := quota.Read(obj)
+	if t.server.opts.QuotasUncounted {
+		q = quota.ReadStatus(obj)
+	}
 	if !q.Counts(t.kind) {
 		return nil
 	}
@@ -100,7 +105,11 @@ func (t *write) chargeOne(snap store.Snapshot, k *kinds.Kind, e *store.Entry, wa
 		return nil
 	}
 	used := maps.Clone(q.Used)
-	if !counted(&q) {
+	switch unknown := q.Uncounted(); {
+	case len(unknown) == 0:
+	case t.server.opts.QuotasUncounted:
+		return t.overQuota("status unknown for quota: %s, resources: %s", q.Name, strings.Join(unknown, ","))
+	default:
 		if used, err = t.server.count(t.kinds, snap, &q, t.namespace); err != nil {
 			return err
 		}
@@ -166,16 +175,6 @@ func (t *write) withinQuota(q *quota.Quota, more, before, used quota.Amounts, no
 
 func (t *write) overQuota(format string, args ...any) error {
 	return apierrors.NewForbidden(t.kind.GroupResource(), t.name, fmt.Errorf(format, args...))
-}
-
-// counted says whether all that a quota limits has been counted.
-func counted(q *quota.Quota) bool {
-	for name := range q.Hard {
-		if _, ok := q.Used[name]; !ok {
-			return false
-		}
-	}
-	return true
 }
 
 // count counts what is used of a quota in a state.

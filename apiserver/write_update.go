@@ -245,7 +245,7 @@ func (t *write) prepareUpdate(env *kinds.Env, obj, live kinds.Object) error {
 
 // checkChanged returns what is wrong with a changed object.
 func (t *write) checkChanged(obj, live kinds.Object) field.ErrorList {
-	errs := checkMetaUpdate(obj, live)
+	errs := t.checkMetaUpdate(obj, live)
 	hooks := t.hooks
 	if t.subresource == "status" {
 		if hooks.ValidateStatusUpdate != nil {

@@ -6,6 +6,7 @@
 package kinds
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -83,10 +84,28 @@ type Kind struct {
 	// Fields are what field selectors may name, beside metadata.name and metadata.namespace, and
 	// how to read them.
 	Fields map[string]func(Object) string
+	// AbsentAs is what GET calls the resource when it says that an object is not there; "" is Resource.
+	AbsentAs string
+	// UnknownField says, of a field that Fields does not have, that it cannot be selected by, with %s or %q
+	// for its name; "" is said in the words of most kinds.
+	UnknownField string
+	// FinalizersQualified says that finalizers other than Kubernetes' own must begin with a domain.
+	FinalizersQualified bool
 	// NameRule checks metadata.name; nil is DNS-1123 subdomain.
 	NameRule func(name string, prefix bool) []string
 
 	Strategy Strategy
+}
+
+// UnknownFieldText is UnknownField, or what stands for it.
+func (k *Kind) UnknownFieldText() string {
+	switch {
+	case k.UnknownField != "":
+		return k.UnknownField
+	case len(k.Fields) == 0:
+		return `%q is not a known field selector: only "metadata.name", "metadata.namespace"`
+	}
+	return "field label not supported: %s"
 }
 
 // GVR is the kind's group, version and resource.
@@ -105,6 +124,11 @@ func (k *Kind) GroupResource() schema.GroupResource {
 	return schema.GroupResource{Group: k.Group, Resource: k.Resource}
 }
 
+// Absent is the GroupResource by which GET names an object that is not there.
+func (k *Kind) Absent() schema.GroupResource {
+	return schema.GroupResource{Group: k.Group, Resource: cmp.Or(k.AbsentAs, k.Resource)}
+}
+
 // Env is what a Strategy may ask of the world. It is the server's; tests make their own.
 type Env struct {
 	Context context.Context
@@ -113,6 +137,8 @@ type Env struct {
 	User User
 	// Get reads another object, or nil if there is none. What it returns is read-only.
 	Get func(group, resource, namespace, name string) Object
+	// Warn tells the client of something; nil if nobody listens.
+	Warn func(text string)
 	// AllocateIP chooses a service address that nobody holds ("" asks for any) for the object that is
 	// being written. What it comes to hold, Kind.Holds says.
 	AllocateIP func(ip string) (string, error)

@@ -11,7 +11,8 @@ import (
 )
 
 // Defaults gives new objects what other objects say is to be had by those that do not say: the class of
-// a claim, of an ingress or of a pod's priority, and what a pod's runtime class takes.
+// a claim, of an ingress or of a pod's priority, and what a pod's runtime class takes. Claims and volumes
+// get the finalizers for which they wait until nobody uses them.
 func Defaults() Mutator { return &defaults{} }
 
 type defaults struct{ storage, ingress, priority cache[kinds.Object] }
@@ -29,7 +30,10 @@ func (d *defaults) Mutate(_ context.Context, a *Attributes) error {
 		return nil
 	}
 	switch {
+	case a.is("", "PersistentVolume"):
+		protect(a.Object, volumeProtection)
 	case a.is("", "PersistentVolumeClaim"):
+		protect(a.Object, claimProtection)
 		return d.claim(a)
 	case a.is("networking.k8s.io", "Ingress"):
 		return d.ingressOf(a)
@@ -40,6 +44,20 @@ func (d *defaults) Mutate(_ context.Context, a *Attributes) error {
 		return runtimeClass(a)
 	}
 	return nil
+}
+
+// The finalizers that controllers/volumeprotection takes away.
+const (
+	claimProtection  = "kubernetes.io/pvc-protection"
+	volumeProtection = "kubernetes.io/pv-protection"
+)
+
+// protect gives an object a finalizer.
+func protect(obj kinds.Object, finalizer string) {
+	list := tree.List(obj, "metadata", "finalizers")
+	if !slices.Contains(list, any(finalizer)) {
+		tree.Set(obj, append(slices.Clip(list), finalizer), "metadata", "finalizers")
+	}
 }
 
 func keep(obj kinds.Object) kinds.Object { return obj }

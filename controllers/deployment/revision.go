@@ -2,9 +2,9 @@ package deployment
 
 import (
 	"cmp"
-	"encoding/json"
-	"fmt"
+	"encoding/binary"
 	"hash/fnv"
+	"io"
 	"maps"
 	"math"
 	"slices"
@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/utils/dump"
 	"k8s.io/utils/ptr"
 )
 
@@ -35,19 +36,17 @@ const (
 )
 
 // hashTemplate returns the label value that tells the sets of different templates apart: a hash of
-// the template's canonical JSON, so that neither map order nor a new version of the program changes
-// it. collisions is how often the hash met a different template, and makes it another one.
+// the template, and the one that Kubernetes' controller computes, so that people and tools find the names
+// that they know. A version that gives templates new fields changes it, which does no harm: a set is
+// recognized by its template. collisions is how often the hash met a different template, and makes it
+// another one.
 func hashTemplate(template *corev1.PodTemplateSpec, collisions *int32) string {
-	canonical, err := json.Marshal(withoutHash(template))
-	if err != nil {
-		panic(fmt.Sprintf("pod template does not encode: %v", err)) // a plain struct always does
-	}
 	hash := fnv.New32a()
-	hash.Write(canonical)
+	io.WriteString(hash, dump.ForHash(*withoutHash(template)))
 	if collisions != nil {
-		fmt.Fprintf(hash, "#%d", *collisions)
+		hash.Write(binary.LittleEndian.AppendUint64(nil, uint64(uint32(*collisions))))
 	}
-	return rand.SafeEncodeString(fmt.Sprintf("%010d", hash.Sum32()))
+	return rand.SafeEncodeString(strconv.FormatUint(uint64(hash.Sum32()), 10))
 }
 
 // createCurrent plans the set of the declared template, of the size that replicas computes.

@@ -19,7 +19,7 @@ import (
 // All makes the records, in discovery's order. Nothing is made before the first call, which compiles
 // their schemas in a few milliseconds; later ones cost next to nothing.
 func All() []*kinds.Kind {
-	return slices.Concat([]*kinds.Kind{
+	all := slices.Concat([]*kinds.Kind{
 		configMap(), event(), namespace(), node(), pod.Kind(), secret(), serviceAccount(), service(),
 		controllerRevision(), deployment(), replicaSet(),
 		newEvent(),
@@ -27,7 +27,15 @@ func All() []*kinds.Kind {
 		endpointSlice(),
 		crd.Kind(),
 	}, workloadKinds(), clusterKinds())
+	for _, k := range all {
+		k.FinalizersQualified = !slices.Contains(anyFinalizer, k.Group)
+	}
+	return all
 }
+
+// anyFinalizer are the groups in which a finalizer may be any name.
+var anyFinalizer = []string{"admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io",
+	"coordination.k8s.io", "node.k8s.io"}
 
 // Set makes the set of all records.
 func Set() *kinds.Set { return kinds.NewSet(All()...) }

@@ -25,8 +25,8 @@ func componentStatus() *kinds.Kind {
 	}
 	return &kinds.Kind{
 		Version: "v1", Kind: "ComponentStatus", Resource: "componentstatuses", Singular: "componentstatus",
-		ShortNames: []string{"cs"},
-		Schema:     schema.Builtin("io.k8s.api.core.v1.ComponentStatus"),
+		ShortNames: []string{"cs"}, AbsentAs: "componentstatus",
+		Schema: schema.Builtin("io.k8s.api.core.v1.ComponentStatus"),
 		Columns: []kinds.Column{
 			table.Name(),
 			table.Column("Status", "Status of the component conditions", healthy(func(c map[string]any) string {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/setpoint-dev/setpoint/kinds"
+	"github.com/setpoint-dev/setpoint/kinds/builtin/pod"
 	"github.com/setpoint-dev/setpoint/kinds/check"
 	"github.com/setpoint-dev/setpoint/kinds/schema"
 	"github.com/setpoint-dev/setpoint/kinds/table"
@@ -308,8 +309,8 @@ func csiStorageCapacityWarnings(obj, _ kinds.Object) []string {
 	var w []string
 	topology := check.Root(obj).Child("nodeTopology")
 	for _, expr := range topology.Each("matchExpressions") {
-		if key := expr.Str("key"); oldLabels[key] != "" {
-			w = append(w, expr.At("key").String()+": "+key+" is "+oldLabels[key])
+		if key := expr.Str("key"); pod.OldLabels[key] != "" {
+			w = append(w, expr.At("key").String()+": "+key+" is "+pod.OldLabels[key])
 		}
 	}
 	return append(w, labelWarnings(topology, "matchLabels", true)...)

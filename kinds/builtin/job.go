@@ -43,6 +43,7 @@ func job() *kinds.Kind {
 		DefaultPropagation: "Orphan", // as it was before there was a collector
 		OrphanWarning: "child pods are preserved by default when jobs are deleted; " +
 			"set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
+		UnknownField: "field label %q not supported for Job",
 		Fields: map[string]func(kinds.Object) string{
 			"status.successful": func(obj kinds.Object) string {
 				return strconv.FormatInt(tree.Int(obj, "status", "succeeded"), 10)

@@ -44,6 +44,7 @@ func resourceSlice() *kinds.Kind {
 		Generation:         true,
 		ReturnDeleted:      true,
 		DefaultPropagation: "Background",
+		UnknownField:       "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: %s",
 		Fields:             fieldsOf("spec.nodeName", "spec.driver", "spec.pool.name"),
 		Strategy: kinds.Strategy{
 			PrepareForCreate: func(env *kinds.Env, obj kinds.Object) error {

@@ -55,7 +55,7 @@ func labelWarnings(a check.At, field string, named bool) []string {
 	var w []string
 	labels := a.StringMap(field)
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		if text := oldLabels[key]; text != "" {
+		if text := pod.OldLabels[key]; text != "" {
 			path := a.At(field)
 			if named {
 				path = path.Child(key)

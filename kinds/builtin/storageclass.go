@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/setpoint-dev/setpoint/kinds"
+	"github.com/setpoint-dev/setpoint/kinds/builtin/pod"
 	"github.com/setpoint-dev/setpoint/kinds/check"
 	"github.com/setpoint-dev/setpoint/kinds/schema"
 	"github.com/setpoint-dev/setpoint/kinds/table"
@@ -134,24 +135,12 @@ func storageClassWarnings(obj, _ kinds.Object) []string {
 	var w []string
 	for _, term := range check.Root(obj).Each("allowedTopologies") {
 		for _, expr := range term.Each("matchLabelExpressions") {
-			if text := oldLabels[expr.Str("key")]; text != "" {
+			if text := pod.OldLabels[expr.Str("key")]; text != "" {
 				w = append(w, expr.At("key").String()+": "+text)
 			}
 		}
 	}
 	return w
-}
-
-// oldLabels are labels of nodes that have been replaced, and by what.
-var oldLabels = map[string]string{
-	"beta.kubernetes.io/arch":                       `deprecated since v1.14; use "kubernetes.io/arch" instead`,
-	"beta.kubernetes.io/os":                         `deprecated since v1.14; use "kubernetes.io/os" instead`,
-	"failure-domain.beta.kubernetes.io/region":      `deprecated since v1.17; use "topology.kubernetes.io/region" instead`,
-	"failure-domain.beta.kubernetes.io/zone":        `deprecated since v1.17; use "topology.kubernetes.io/zone" instead`,
-	"beta.kubernetes.io/instance-type":              `deprecated since v1.17; use "node.kubernetes.io/instance-type" instead`,
-	"app.kubernetes.io/created-by":                  `deprecated since v1.9`,
-	"scheduler.alpha.kubernetes.io/preferAvoidPods": `deprecated since v1.22; use Taints and Tolerations instead`,
-	"node-role.kubernetes.io/master":                `use "node-role.kubernetes.io/control-plane" instead`,
 }
 
 func volumeAttributesClass() *kinds.Kind {

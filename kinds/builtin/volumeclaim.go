@@ -288,20 +288,7 @@ func claimWarnings(obj, _ kinds.Object) []string {
 	if tree.Has(obj, "metadata", "annotations", storageClassAnnotation) {
 		w = append(w, fmt.Sprintf(`metadata.annotations[%s]: deprecated since v1.8; use "storageClassName" attribute instead`, storageClassAnnotation))
 	}
-	return append(w, claimSpecWarnings(check.Root(obj).Child("spec"))...)
-}
-
-// claimSpecWarnings tells of sizes in parts of a byte.
-func claimSpecWarnings(spec check.At) []string {
-	var w []string
-	for _, name := range []string{"requests", "limits"} {
-		q := pod.Quantity(tree.Get(spec.Map, "resources", name, "storage"))
-		if q.MilliValue()%1000 != 0 {
-			w = append(w, fmt.Sprintf("%s: fractional byte value %q is invalid, must be an integer",
-				spec.At("resources").Child(name).Key("storage"), q.String()))
-		}
-	}
-	return w
+	return append(w, pod.ClaimWarnings(check.Root(obj).Child("spec"))...)
 }
 
 // volumePhase is the phase of a volume or a claim.

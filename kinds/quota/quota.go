@@ -74,6 +74,23 @@ func Read(obj kinds.Object) Quota {
 	}
 }
 
+// ReadStatus reads a ResourceQuota of which only what its status says is in force.
+func ReadStatus(obj kinds.Object) Quota {
+	q := Read(obj)
+	q.Hard = amounts(tree.Map(obj, "status", "hard"))
+	return q
+}
+
+// Uncounted returns, in order, the names of what is limited and of which nobody knows how much is used.
+func (q *Quota) Uncounted() (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(q.Hard)) {
+		if _, ok := q.Used[name]; !ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 func amounts(m map[string]any) Amounts {
 	out := make(Amounts, len(m))
 	for name, v := range m {

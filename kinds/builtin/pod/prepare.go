@@ -3,6 +3,7 @@ package pod
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,9 +34,50 @@ func prepareForCreate(env *kinds.Env, obj kinds.Object) error {
 	if err := admitPriority(env, obj, spec); err != nil {
 		return err
 	}
+	adoptAppArmor(env, obj, spec)
 	tolerateLostNodes(spec)
 	mergeLabelKeys(spec, tree.Map(obj, "metadata", "labels"))
 	status["qosClass"] = QOSClass(spec)
+	return nil
+}
+
+// adoptAppArmor makes fields of annotations that used to say how containers are confined.
+func adoptAppArmor(env *kinds.Env, obj, spec map[string]any) {
+	annotations := tree.Map(obj, "metadata", "annotations")
+	if len(annotations) == 0 || tree.Str(spec, "os", "name") == "windows" {
+		return
+	}
+	for _, list := range containerLists {
+		for _, c := range tree.Maps(spec, list) {
+			key := appArmorAnnotation + tree.Str(c, "name")
+			said, ok := annotations[key].(string)
+			if !ok || tree.Has(c, "securityContext", "appArmorProfile") {
+				continue
+			}
+			profile := appArmorProfile(said)
+			if profile != nil && tree.Equal(profile, tree.Get(spec, "securityContext", "appArmorProfile")) {
+				continue
+			}
+			if profile != nil {
+				tree.Set(c, profile, "securityContext", "appArmorProfile")
+			}
+			if env.Warn != nil {
+				env.Warn(fmt.Sprintf("metadata.annotations[%s]: %s", key, appArmorText))
+			}
+		}
+	}
+}
+
+// appArmorProfile is the field that says what an annotation says; nil if it says nothing that is known.
+func appArmorProfile(annotation string) map[string]any {
+	switch name, local := strings.CutPrefix(annotation, "localhost/"); {
+	case annotation == "unconfined":
+		return map[string]any{"type": "Unconfined"}
+	case annotation == "runtime/default":
+		return map[string]any{"type": "RuntimeDefault"}
+	case local && strings.TrimSpace(name) == name && name != "":
+		return map[string]any{"type": "Localhost", "localhostProfile": name}
+	}
 	return nil
 }
 

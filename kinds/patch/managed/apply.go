@@ -23,7 +23,8 @@ import (
 // is changed, and the result shares nothing with them.
 //
 // Without force, a change to fields that others own is refused with a Conflict that names them all.
-// Possible errors: Conflict, BadRequest for what config may not say.
+// Possible errors: Conflict; BadRequest for what config says of itself; and errors that are no Status if config
+// or the stored object is not of the type, which Kubernetes answers with 500.
 func Apply(t *Type, live, config map[string]any, w Write, force bool) (map[string]any, error) {
 	if version := tree.Str(config, "apiVersion"); version != w.APIVersion {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("Incorrect version specified in apply patch. "+
@@ -48,7 +49,7 @@ func Apply(t *Type, live, config map[string]any, w Write, force bool) (map[strin
 		merged, managers, err = a.run(true)
 	}
 	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
+		return nil, err
 	}
 	return a.result(merged, managers)
 }
@@ -84,9 +85,9 @@ func newApplication(t *Type, live, config map[string]any, w Write) (*application
 	}
 	parser := t.parser()
 	if a.configTyped, err = parser.FromUnstructured(a.config); err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("failed to create typed patch object (%s/%s; %s, Kind=%s): %v",
+		return nil, fmt.Errorf("failed to create typed patch object (%s/%s; %s, Kind=%s): %w",
 			tree.Str(config, "metadata", "namespace"), tree.Str(config, "metadata", "name"),
-			groupVersion(w.APIVersion), tree.Str(config, "kind"), err))
+			groupVersion(w.APIVersion), tree.Str(config, "kind"), err)
 	}
 	if a.liveTyped, err = parser.FromUnstructured(a.live, typed.AllowDuplicates); err != nil {
 		return nil, unmergeable(err)
@@ -97,7 +98,7 @@ func newApplication(t *Type, live, config map[string]any, w Write) (*application
 // unmergeable is for a stored object that validation let pass and that nothing can be merged with, such
 // as one with items that do not say what they are called.
 func unmergeable(err error) error {
-	return apierrors.NewBadRequest("the stored object cannot be applied to: " + err.Error())
+	return fmt.Errorf("the stored object cannot be applied to: %w", err)
 }
 
 // withoutEntries returns the object without managedFields. It shares everything else.
