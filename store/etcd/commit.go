@@ -2,8 +2,6 @@ package etcd
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -12,12 +10,34 @@ import (
 	"github.com/setpoint-dev/setpoint/store/internal/core"
 )
 
-// commit is one under way. The follower sends what became of it when it comes back from etcd.
+// commit is one that somebody waits for.
 type commit struct {
-	token token
+	ctx   context.Context // of the one who waits
 	ops   []store.Op
-	done  chan store.Result
+	asked uint64 // when, as Store.asked counts
+	// alone says that it shares no transaction any more: it was what one failed for, or one with
+	// others was too large.
+	alone     bool
+	overtaken int  // how often others were faster than its transaction, if it is large
+	unsure    bool // what memory says is no answer, because it may be old
+	done      chan outcome
 }
+
+// outcome is what became of a commit.
+type outcome struct {
+	result store.Result
+	err    error
+}
+
+// answer tells the one who waits, unless that was done before.
+func (c *commit) answer(o outcome) {
+	select {
+	case c.done <- o:
+	default:
+	}
+}
+
+func (c *commit) large() bool { return len(c.ops) > guardedMax }
 
 // Commit implements store.Store. Beside the errors named there are those of a cluster that does not
 // answer, as whose the commit may have happened. Etcd takes 1.5 MB in a commit unless it is set
@@ -31,42 +51,18 @@ func (s *Store) Commit(ctx context.Context, ops ...store.Op) (store.Result, erro
 	}
 	ctx, end := s.during(ctx)
 	defer end()
-	c := &commit{token: s.token(), ops: ops, done: make(chan store.Result, 1)}
+	c := &commit{ctx: ctx, ops: ops, done: make(chan outcome, 1)}
 	s.mu.Lock()
-	s.commits[c.token] = c
+	s.asked++
+	c.asked = s.asked
+	s.queue = append(s.queue, c)
 	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		delete(s.commits, c.token)
-		s.mu.Unlock()
-	}()
-	result, err := s.commit(ctx, c)
-	return result, s.explain(ctx, err)
-}
-
-// commit plans on the state in memory, and again if that turns out to be old.
-func (s *Store) commit(ctx context.Context, c *commit) (store.Result, error) {
-	for current := false; ; {
-		now, result, done := s.look(c)
-		if done {
-			return result, nil
-		}
-		txn, result, err := s.plan(now, c)
-		switch {
-		case txn != nil:
-			err = s.attempt(ctx, now, txn)
-		case current:
-			return result, err
-		default: // what memory says may have been overtaken
-			err = s.catchUp(ctx)
-		}
-		if err != nil {
-			if _, result, done := s.look(c); done {
-				return result, nil
-			}
-			return store.Result{}, err
-		}
-		current = true
+	s.poke()
+	select {
+	case o := <-c.done:
+		return o.result, s.explain(ctx, o.err)
+	case <-ctx.Done():
+		return store.Result{}, s.explain(ctx, ctx.Err())
 	}
 }
 
@@ -76,17 +72,10 @@ type view struct {
 	epoch, head int64
 }
 
-// look returns what is in memory, or what became of the commit if it has come back.
-func (s *Store) look(c *commit) (now view, result store.Result, done bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	select {
-	case result = <-c.done:
-		return now, result, true
-	default:
-	}
+// view returns what is in memory. It is called with the lock.
+func (s *Store) view() view {
 	snap, _ := s.Reader.Snapshot(s.ctx) // nil only when closed
-	return view{snap, s.epoch, s.head.revision}, result, false
+	return view{snap, s.epoch, s.head.revision}
 }
 
 const (
@@ -98,77 +87,123 @@ const (
 	// nestedMax is how many changes of a large commit are put into one nested transaction. Etcd counts
 	// the operations of a level and the levels above it together, so there can be as many of those.
 	nestedMax = opsMax / 2
+	// sharedBytesMax is how large a transaction becomes by taking in another commit: a third of what
+	// etcd takes, which it writes in a millisecond.
+	sharedBytesMax = 512 << 10
 )
 
-// txn is a transaction of etcd.
-type txn struct {
-	guards []clientv3.Cmp
-	writes []clientv3.Op
+// batch is some commits in one transaction of etcd, each with a revision of its own. It goes through
+// only where every key is as in the view that it was planned on, in the epoch of that, and on no older
+// head, as a cluster would have that has lost commits.
+type batch struct {
+	token   token
+	now     view
+	commits []*commit
+	keys    map[store.Key]bool // that are named; true are those that are written
+	guards  []clientv3.Cmp
+	writes  []clientv3.Op
+	notes   []byte
+	last    *store.Op // of the changes
+	bytes   int
+	large   bool   // it has one commit, which is
+	sent    uint64 // when, as Store.asked counts
+
+	// Guarded by the store's lock:
+	came     bool // back, as it does that went through
+	released bool // its turn is over
 }
 
-// plan says what to ask of etcd for a commit on a state: nothing if there is a conflict or nothing
-// would change, or there is no room for it. Whether it changes anything is decided here, so the transaction is to go through only
-// where every key is as in the state, in the epoch of the state, and on no older head, as a cluster
-// would have that has lost commits.
-func (s *Store) plan(now view, c *commit) (*txn, store.Result, error) {
-	result := store.Result{Entries: make([]*store.Entry, len(c.ops))}
-	if now.Snapshot == nil {
-		return nil, result, store.ErrClosed
+// full says that a batch cannot take in a commit that has not been planned yet.
+func (b *batch) full(c *commit) bool {
+	if len(b.commits) == 0 {
+		return false
 	}
-	result.Revision = now.Revision()
-	t := &txn{guards: []clientv3.Cmp{
-		clientv3.Compare(clientv3.ModRevision(s.keys.epoch), "=", now.epoch),
-		clientv3.Compare(clientv3.ModRevision(s.keys.head), ">", now.head-1),
-	}}
-	large := len(c.ops) > guardedMax
-	if large { // all is as it was if the head is
-		t.guards[1] = clientv3.Compare(clientv3.ModRevision(s.keys.head), "=", now.head)
+	bytes := b.bytes
+	for i := range c.ops {
+		bytes += len(c.ops[i].Value) + len(c.ops[i].Origin)
 	}
-	var before *store.Op
-	head := appendHead(nil, c.token)
+	return c.alone || c.large() || b.commits[0].alone || b.large || bytes > sharedBytesMax ||
+		len(b.keys)+len(c.ops) > guardedMax
+}
+
+// plan takes a commit into a batch, unless there is a conflict, or nothing would change, or there is no
+// room for it: what to answer then, if memory is not old, is returned.
+func (s *Store) plan(b *batch, c *commit) (answer *outcome) {
+	result := store.Result{Entries: make([]*store.Entry, len(c.ops)), Revision: b.now.Revision()}
+	changes := 0
 	for i := range c.ops {
 		op := &c.ops[i]
-		found := now.Get(op.Key)
+		found := b.now.Get(op.Key)
 		if err := core.CheckExpect(op, found); err != nil {
-			return nil, store.Result{}, err
+			return &outcome{err: err}
 		}
 		result.Entries[i] = found
-		if !large {
-			t.guards = append(t.guards, s.guard(op.Key, found))
-		}
 		if core.Changes(op, found) {
 			if err := s.room.refuse(op, found); err != nil {
-				return nil, store.Result{}, err
+				return &outcome{err: err}
 			}
-			t.writes = append(t.writes, s.write(op))
-			head = appendNote(head, op, before)
-			before = op
+			changes++
 		}
 	}
-	if len(t.writes) == 0 {
-		return nil, result, nil
+	if changes == 0 {
+		return &outcome{result: result}
 	}
-	if large {
-		t.writes = nest(t.writes)
+	s.join(b, c, changes, result.Entries)
+	return nil
+}
+
+// join puts a commit into a batch that makes some changes of what was found.
+func (s *Store) join(b *batch, c *commit, changes int, found []*store.Entry) {
+	step := len(b.commits)
+	b.commits, b.large = append(b.commits, c), c.large()
+	b.notes = appendCount(b.notes, changes)
+	for i := range c.ops {
+		op := &c.ops[i]
+		if _, guarded := b.keys[op.Key]; !guarded && !b.large {
+			b.guards = append(b.guards, s.guard(op.Key, found[i]))
+		}
+		changed := core.Changes(op, found[i])
+		b.keys[op.Key] = b.keys[op.Key] || changed
+		if changed {
+			b.writes = append(b.writes, s.write(op, found[i], step))
+			b.notes = appendNote(b.notes, op, b.last)
+			b.last = op
+			b.bytes += len(op.Value) + len(op.Origin)
+		}
 	}
-	t.writes = append(t.writes, clientv3.OpPut(s.keys.head, string(head)))
-	return t, result, nil
+}
+
+// transaction is what etcd is asked to do for the batch.
+func (s *Store) transaction(b *batch) ([]clientv3.Cmp, []clientv3.Op) {
+	head := clientv3.Compare(clientv3.ModRevision(s.keys.head), ">", b.now.head-1)
+	writes := b.writes
+	if b.large { // all is as it was if the head is
+		head = clientv3.Compare(clientv3.ModRevision(s.keys.head), "=", b.now.head)
+		writes = nest(writes)
+	}
+	epoch := clientv3.Compare(clientv3.ModRevision(s.keys.epoch), "=", b.now.epoch)
+	note := string(append(appendHead(nil, b.token, len(b.commits)), b.notes...))
+	return append(b.guards, epoch, head), append(writes, clientv3.OpPut(s.keys.head, note))
 }
 
 func (s *Store) guard(key store.Key, found *store.Entry) clientv3.Cmp {
 	at := int64(0)
 	if found != nil {
-		at = s.base + int64(found.Revision)
+		at, _ = s.split(found.Revision)
 	}
 	return clientv3.Compare(clientv3.ModRevision(s.keys.of(key)), "=", at)
 }
 
-func (s *Store) write(op *store.Op) clientv3.Op {
+func (s *Store) write(op *store.Op, found *store.Entry, step int) clientv3.Op {
 	key := s.keys.of(op.Key)
 	if op.Type == store.Delete {
 		return clientv3.OpDelete(key)
 	}
-	return clientv3.OpPut(key, string(appendValue(nil, op.Value, op.RevisionAt)))
+	made := step
+	if found != nil {
+		_, made = s.split(found.Created)
+	}
+	return clientv3.OpPut(key, string(appendStored(nil, stored{op.Value, op.RevisionAt, step, made})))
 }
 
 // nest puts changes into transactions within the transaction, which etcd does one after the other in
@@ -178,50 +213,4 @@ func nest(writes []clientv3.Op) (nested []clientv3.Op) {
 		nested = append(nested, clientv3.OpTxn(nil, part, nil))
 	}
 	return nested
-}
-
-// attempt sends a transaction that was planned on what was in memory, and returns when memory has
-// what has become of it: it went through, and the commit has come back, or it never will.
-func (s *Store) attempt(ctx context.Context, now view, t *txn) error {
-	call, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), attemptTimeout)
-	defer cancel()
-	answer, err := s.client.Txn(call).If(t.guards...).Then(t.writes...).
-		Else(clientv3.OpGet(s.keys.head), clientv3.OpGet(s.keys.epoch)).Commit()
-	switch {
-	case err == nil && answer.Succeeded:
-		return s.await(ctx, answer.Header.Revision)
-	case err == nil:
-		return s.refused(ctx, now, answer)
-	}
-	if refused := refusal(err); refused != nil {
-		if errors.Is(refused, store.ErrNoSpace) { // so says etcd, too, of the last one that it takes
-			_ = s.catchUp(ctx)
-		}
-		return refused
-	}
-	s.note(ctx, err)
-	if err := s.pass(ctx, s.epochs); err != nil {
-		return fmt.Errorf("the commit may have happened: %v", err) // and so it is no refusal
-	}
-	return nil
-}
-
-// refused waits for what a transaction was refused for.
-func (s *Store) refused(ctx context.Context, now view, answer *clientv3.TxnResponse) error {
-	head, epoch := answer.Responses[0].GetResponseRange().Kvs, answer.Responses[1].GetResponseRange().Kvs
-	if len(head) == 0 || head[0].CreateRevision != s.base {
-		return errNoHead
-	}
-	newest := head[0].ModRevision
-	if len(epoch) > 0 && epoch[0].ModRevision > now.epoch {
-		newest = max(newest, epoch[0].ModRevision)
-	}
-	switch {
-	case newest < now.head:
-		s.note(ctx, s.behind(newest, now.head))
-		return pause(ctx)
-	case newest == now.head: // a key is not as the store wrote it: following says what is wrong
-		return pause(ctx)
-	}
-	return s.await(ctx, newest)
 }

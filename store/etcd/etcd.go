@@ -13,15 +13,18 @@
 // answers when memory has got there. So a process that was stopped, or is cut off, answers late or
 // not at all, and never with what is out of date.
 //
-// A revision is etcd's, counted from where the store began; what else is written to the cluster
-// leaves gaps. Below its prefix, which is nobody else's, a store has
+// Commits that wait, and touch no key of each other, share a transaction: a revision is etcd's, counted
+// from where the store began, times 128, and the commit's place in the transaction. What is between
+// leaves gaps, as does what else is written to the cluster. Below its prefix, which is nobody else's, a
+// store has
 //
-//	head                 rewritten by every commit: who made it, and what was deleted
+//	head                 rewritten by every transaction: whose it is, its commits, and what was deleted
 //	epoch                rewritten to end what is under way; not there before the first time
 //	compacted            up to where the past was given up by Compact
+//	quiet                which process has asked the others to wait for a large commit
 //	o/RESOURCE/PATH      an object
 //
-// The head is what makes reads cheap and exact: its revision is that of the newest commit. It
+// The head is what makes reads cheap and exact: its revision is that of the newest commits. It
 // carries what etcd does not keep of a deletion, the last state that watchers are shown, and by it
 // a process knows its own commits when they come back: also those for which it got no answer.
 package etcd
@@ -106,20 +109,38 @@ type Store struct {
 
 	mu      sync.Mutex // guards what follows, and makes publishing and telling who waits one step
 	core    *core.Core
-	reached int64             // etcd's revision that memory has got to
-	epoch   int64             // where the epoch began, as of there
-	head    place             // of the newest commit, as of there
-	commits map[token]*commit // under way
-	waiters []waiter          // for revisions that are not reached yet
-	serial  uint64            // of the last commit
-	trouble error             // why following the cluster failed last
-	unwatch func()            // ends the watch that there is
+	reached int64            // etcd's revision that memory has got to
+	epoch   int64            // where the epoch began, as of there
+	head    place            // of the newest commits, as of there
+	waiters []waiter         // for revisions that are not reached yet
+	serial  uint64           // of the last token
+	trouble error            // why following the cluster failed last
+	unwatch func()           // ends the watch that there is
+	batches map[token]*batch // under way
+	sure    uint64           // the last commit that memory is known to be newer than, as asked counts
+	quiet   quiet
+
+	// For the sender, with the lock, too; it is woken when there is something.
+	woken    chan struct{}
+	asked    uint64    // counts commits
+	queue    []*commit // new
+	again    []*commit // that were sent in vain
+	released []*batch  // whose turns are over
+	answered []*batch  // of which it is known what has become
+	looked   *look
 }
 
-// place is where a commit is in etcd, and which one it is; the zero token if that is not known.
+// quiet is when nothing is to be sent, so that a large commit of another process comes through.
+type quiet struct {
+	process process
+	until   time.Time
+}
+
+// place is where commits are in etcd, and which ones they are; the zero token if that is not known.
 type place struct {
 	revision int64
 	token    token
+	commits  int
 }
 
 var _ store.Store = (*Store)(nil)
@@ -131,7 +152,8 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 	s := &Store{
 		options: options, keys: newKeys(options.Prefix), process: newProcess(),
 		core:    core.New(core.Options{HistoryAge: options.HistoryAge, HistoryBytes: options.HistoryBytes}, 0),
-		commits: map[token]*commit{}, unwatch: func() {}, room: room{spent: make(chan struct{}, 1)},
+		batches: map[token]*batch{}, woken: make(chan struct{}, 1), unwatch: func() {},
+		room: room{spent: make(chan struct{}, 1)},
 	}
 	s.Reader = s.core.Reader()
 	s.heads, s.epochs = newBarrier(s.askHead), newBarrier(s.askEpoch)
@@ -181,6 +203,7 @@ func (s *Store) start(ctx context.Context) error {
 	}
 	s.reached, s.head.revision = s.base, s.base
 	s.running.Go(s.follow)
+	s.running.Go(s.send)
 	s.running.Go(func() { s.serve(s.heads) })
 	s.running.Go(func() { s.serve(s.epochs) })
 	s.running.Go(s.compactEtcd)
@@ -192,7 +215,7 @@ func (s *Store) start(ctx context.Context) error {
 func (s *Store) begin(ctx context.Context) (int64, error) {
 	made, err := s.client.Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(s.keys.head), "=", 0)).
-		Then(clientv3.OpPut(s.keys.head, string(appendHead(nil, s.token())))).
+		Then(clientv3.OpPut(s.keys.head, string(appendHead(nil, s.newToken(), 0)))).
 		Else(clientv3.OpGet(s.keys.head)).
 		Commit()
 	if err != nil {
@@ -259,9 +282,14 @@ func (s *Store) compact(ctx context.Context, before store.Revision) error {
 	case before <= s.Compacted():
 		return nil
 	}
+	return s.put(ctx, s.keys.compacted, strconv.FormatInt(int64(before), 10))
+}
+
+// put tells all stores something, and returns when this one has heard it.
+func (s *Store) put(ctx context.Context, key, value string) error {
 	var at int64
 	err := s.persist(ctx, func(ctx context.Context) error {
-		answer, err := s.client.Put(ctx, s.keys.compacted, strconv.FormatInt(int64(before), 10))
+		answer, err := s.client.Put(ctx, key, value)
 		if err == nil {
 			at = answer.Header.Revision
 		}
@@ -300,7 +328,8 @@ func (s *Store) compactEtcd() {
 func (s *Store) forgetInEtcd(before store.Revision) {
 	ctx, cancel := context.WithTimeout(s.ctx, attemptTimeout)
 	defer cancel()
-	if _, err := s.client.Compact(ctx, s.base+int64(before)); err != nil {
+	at, _ := s.split(before)
+	if _, err := s.client.Compact(ctx, at); err != nil {
 		s.options.Logger.Debug("store: compacting etcd", slog.Any("error", err))
 	}
 }

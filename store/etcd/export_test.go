@@ -2,9 +2,15 @@ package etcd
 
 import "github.com/setpoint-dev/setpoint/store"
 
-// HeadOf writes the head of a commit.
+// StepsMax is how many revisions of a store one of etcd's has.
+const StepsMax = stepsMax
+
+// FlyingMax is how many transactions are under way at once.
+const FlyingMax = flyingMax
+
+// HeadOf writes the head of a transaction of one commit.
 func HeadOf(ops []store.Op) []byte {
-	b := appendHead(nil, token{1})
+	b := appendCount(appendHead(nil, token{1}, 1), len(ops))
 	for i := range ops {
 		b = appendNote(b, &ops[i], before(ops, i))
 	}
@@ -21,6 +27,7 @@ func before(ops []store.Op, i int) *store.Op {
 // ReadHead reads one, as that of a commit whose changes are of the types.
 func ReadHead(b []byte, types []store.EventType) (ops []store.Op, err error) {
 	_, h := parseHead(b)
+	h.count(len(types))
 	for _, typ := range types {
 		op := store.Op{Type: typ, Origin: h.origin(), RevisionAt: -1}
 		if typ == store.Delete {
@@ -31,8 +38,11 @@ func ReadHead(b []byte, types []store.EventType) (ops []store.Op, err error) {
 	return ops, h.err
 }
 
-// ParseValue reads a value.
-var ParseValue = parseValue
+// ParseStored reads what etcd has of an object.
+func ParseStored(b []byte) (value []byte, revisionAt int, err error) {
+	v, err := parseStored(b)
+	return v.value, v.revisionAt, err
+}
 
 // Measure makes the store aware of the room there is now, as it is itself in a moment.
 func (s *Store) Measure() { s.measureOnce() }

@@ -108,22 +108,18 @@ func (s *Store) rewatch() {
 	s.unwatch()
 }
 
-// outcome is what a commit of this process did.
-type outcome struct {
-	commit *commit
-	result store.Result
-}
-
 // news is what an answer of etcd says beside the commits themselves.
 type news struct {
 	head      place
 	epoch     int64
 	compacted store.Revision
+	quiet     quiet
+	came      []*batch // of this process
 	outcomes  []outcome
 }
 
 // publish shows what some commits did, all at once, and answers those of this process. An answer of
-// etcd has only whole commits.
+// etcd has only whole transactions.
 func (s *Store) publish(events []*clientv3.Event) error {
 	if len(events) == 0 {
 		return nil
@@ -135,7 +131,7 @@ func (s *Store) publish(events []*clientv3.Event) error {
 	s.room.spend(bytes)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := news{head: s.head, epoch: s.epoch}
+	n := news{head: s.head, epoch: s.epoch, quiet: s.quiet}
 	for rest := events; len(rest) > 0; {
 		same := 1
 		for same < len(rest) && rest[same].Kv.ModRevision == rest[0].Kv.ModRevision {
@@ -148,14 +144,19 @@ func (s *Store) publish(events []*clientv3.Event) error {
 		rest = rest[same:]
 	}
 	s.core.Publish(time.Now())
-	s.head, s.epoch, s.reached = n.head, n.epoch, events[len(events)-1].Kv.ModRevision
+	s.head, s.epoch, s.quiet, s.reached = n.head, n.epoch, n.quiet, events[len(events)-1].Kv.ModRevision
 	if n.compacted > s.Compacted() {
 		if err := s.core.Compact(min(n.compacted, s.Revision())); err != nil {
 			return err
 		}
 	}
-	for _, o := range n.outcomes {
-		o.commit.done <- o.result
+	outcomes := n.outcomes
+	for _, b := range n.came {
+		for i, c := range b.commits {
+			c.answer(outcomes[i])
+		}
+		outcomes = outcomes[len(b.commits):]
+		b.came, s.sure = true, max(s.sure, b.sent)
 	}
 	s.wake()
 	return nil
@@ -169,13 +170,12 @@ func (s *Store) take(n *news, events []*clientv3.Event) error {
 	}
 	switch key := string(last.Kv.Key); {
 	case key == s.keys.head:
-		n.head.revision = last.Kv.ModRevision
-		n.head.token, _ = parseHead(last.Kv.Value)
-		own, err := s.adopt(events)
-		if own.commit != nil {
-			n.outcomes = append(n.outcomes, own)
+		t, h := parseHead(last.Kv.Value)
+		n.head = place{revision: last.Kv.ModRevision, token: t, commits: h.commits}
+		if n.quiet.process == t.process() {
+			n.quiet = quiet{} // it is through
 		}
-		return err
+		return s.adopt(n, events[:len(events)-1], h)
 	case len(events) > 1:
 		return errForeign
 	case key == s.keys.epoch:
@@ -185,55 +185,76 @@ func (s *Store) take(n *news, events []*clientv3.Event) error {
 		to, err := strconv.ParseInt(string(last.Kv.Value), 10, 64)
 		n.compacted = max(n.compacted, store.Revision(to))
 		return err
+	case key == s.keys.quiet && len(last.Kv.Value) == len(process{}):
+		n.quiet = quiet{process(last.Kv.Value), time.Now().Add(quietFor)}
+		return nil
 	}
 	return errForeign
 }
 
-// adopt takes the changes of one commit into the core. The head comes last.
-func (s *Store) adopt(events []*clientv3.Event) (own outcome, err error) {
-	last := events[len(events)-1]
-	t, head := parseHead(last.Kv.Value)
-	own.commit = s.commits[t]
-	revision := store.Revision(last.Kv.ModRevision - s.base)
-	for _, e := range events[:len(events)-1] {
-		change, revisionAt, err := s.change(e, &head)
+// adopt takes the commits of a transaction into the core.
+func (s *Store) adopt(n *news, events []*clientv3.Event, h head) error {
+	own := s.batches[n.head.token]
+	if own != nil && len(own.commits) == h.commits {
+		n.came = append(n.came, own)
+	}
+	for step := range h.commits {
+		changes := events[:h.count(len(events))]
+		events = events[len(changes):]
+		var c *commit
+		if own != nil {
+			c = own.commits[step]
+		}
+		result, err := s.adoptOne(s.revision(n.head.revision, step), changes, &h, c)
 		if err != nil {
-			return outcome{}, err
+			return err
+		}
+		if c != nil {
+			n.outcomes = append(n.outcomes, outcome{result: result})
+		}
+	}
+	if h.err == nil && len(events) > 0 {
+		return errForeign
+	}
+	return h.err
+}
+
+// adoptOne takes the changes of one commit into the core, and says what to answer if somebody waits
+// for it.
+func (s *Store) adoptOne(
+	revision store.Revision, changes []*clientv3.Event, h *head, c *commit,
+) (store.Result, error) {
+	result := store.Result{Revision: revision, Changed: true}
+	var ops []store.Op
+	if c != nil {
+		ops, result.Entries = c.ops, make([]*store.Entry, len(c.ops))
+	}
+	next := 0
+	for _, e := range changes {
+		change, revisionAt, err := s.change(e, h)
+		if err != nil {
+			return result, err
 		}
 		change.Revision = revision
 		entry, err := s.core.Adopt(change, revisionAt)
 		if err != nil {
-			return outcome{}, err
+			return result, err
 		}
-		own.took(entry)
-	}
-	if head.err != nil || own.commit == nil {
-		return outcome{}, head.err
-	}
-	own.result.Revision, own.result.Changed = revision, true
-	for i, op := range own.commit.ops {
-		if own.result.Entries[i] == nil {
-			own.result.Entries[i] = s.core.Lookup(op.Key)
-		}
-	}
-	return own, nil
-}
-
-// took notes what became of one of the commit's ops.
-func (o *outcome) took(entry *store.Entry) {
-	if o.commit == nil {
-		return
-	}
-	if o.result.Entries == nil {
-		o.result.Entries = make([]*store.Entry, len(o.commit.ops))
-	}
-	for i := range o.commit.ops {
-		if op := &o.commit.ops[i]; op.Key == entry.Key {
-			if o.result.Entries[i] = entry; op.Memo != nil {
-				entry.Memo.Store(op.Memo)
+		for ; next < len(ops); next++ { // changes come in the order of the ops
+			if op := &ops[next]; op.Key == entry.Key {
+				if result.Entries[next] = entry; op.Memo != nil {
+					entry.Memo.Store(op.Memo)
+				}
+				break
 			}
 		}
 	}
+	for i := range ops {
+		if result.Entries[i] == nil {
+			result.Entries[i] = s.core.Lookup(ops[i].Key)
+		}
+	}
+	return result, h.err
 }
 
 // change reads an event, and what the head has on it.
@@ -248,8 +269,9 @@ func (s *Store) change(e *clientv3.Event, h *head) (ch core.Change, revisionAt i
 		return ch, revisionAt, h.err
 	}
 	ch.Type = store.Put
-	ch.Value, revisionAt, err = parseValue(e.Kv.Value)
-	return ch, revisionAt, errors.Join(err, h.err)
+	v, err := parseStored(e.Kv.Value)
+	ch.Value = v.value
+	return ch, v.revisionAt, errors.Join(err, h.err)
 }
 
 // pageKeys is how many objects are read at once when all are.
@@ -268,8 +290,11 @@ func (s *Store) reload(ctx context.Context, at int64) error {
 	if len(head) == 0 || head[0].CreateRevision != s.base {
 		return errNoHead
 	}
-	newest := place{revision: head[0].ModRevision}
-	newest.token, _ = parseHead(head[0].Value)
+	t, h := parseHead(head[0].Value)
+	if h.err != nil {
+		return h.err
+	}
+	newest := place{revision: head[0].ModRevision, token: t, commits: h.commits}
 	if newest.revision < s.head.revision {
 		s.fail(ErrRolledBack)
 		return ErrRolledBack
@@ -283,7 +308,7 @@ func (s *Store) reload(ctx context.Context, at int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if newest.revision > s.head.revision {
-		s.core.Reset(store.Revision(newest.revision-s.base), entries)
+		s.core.Reset(s.revision(newest.revision, newest.commits-1), entries)
 	}
 	s.head, s.reached = newest, at
 	if len(epoch) > 0 {
@@ -320,10 +345,10 @@ func (s *Store) entry(kv *mvccpb.KeyValue) (*store.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	value, revisionAt, err := parseValue(kv.Value)
+	v, err := parseStored(kv.Value)
 	if err != nil {
 		return nil, err
 	}
-	revision, created := store.Revision(kv.ModRevision-s.base), store.Revision(kv.CreateRevision-s.base)
-	return core.Stored(key, value, revisionAt, revision, created), nil
+	return core.Stored(key, v.value, v.revisionAt, s.revision(kv.ModRevision, v.written),
+		s.revision(kv.CreateRevision, v.made)), nil
 }

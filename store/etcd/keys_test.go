@@ -39,7 +39,7 @@ func FuzzHead(f *testing.F) {
 		if err == nil && ops[0].RevisionAt > len(ops[0].Value) {
 			t.Errorf("the revision goes to %d of %d bytes", ops[0].RevisionAt, len(ops[0].Value))
 		}
-		value, at, err := etcd.ParseValue(data)
+		value, at, err := etcd.ParseStored(data)
 		if err == nil && at > len(value) {
 			t.Errorf("the revision goes to %d of %d bytes", at, len(value))
 		}

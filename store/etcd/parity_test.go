@@ -98,7 +98,7 @@ func TestClusterThatWasRolledBack(t *testing.T) {
 	until(t, etcd.ErrRolledBack, write)
 	until(t, etcd.ErrRolledBack, read)
 	other := open(t, etcd.Options{Endpoints: []string{l.address}, Prefix: prefix})
-	if x, added := value(t, other, "a/x"), value(t, other, "a/new"); x != "1@1" || added != "" {
+	if x, added := value(t, other, "a/x"), value(t, other, "a/new"); x != "1@128" || added != "" {
 		t.Errorf("a store that starts now reads %q and %q", x, added)
 	}
 	for i := range 5 {

@@ -176,15 +176,7 @@ func TestTransactionThatArrivesLate(t *testing.T) {
 	gone := commit(t, b, store.Op{Key: pod("a/x"), Type: store.Delete, Expect: made.Revision, RevisionAt: -1})
 	before := served(t, address, "Txn")
 	arrive()
-	again := time.NewTicker(10 * time.Millisecond)
-	defer again.Stop()
-	for served(t, address, "Txn") == before {
-		select {
-		case <-again.C:
-		case <-t.Context().Done():
-			t.Fatal("it never arrived")
-		}
-	}
+	untilServed(t, address, "Txn", before+1)
 	if got := value(t, b, "a/x"); got != "" || b.Revision() != gone.Revision {
 		t.Errorf("a/x is %q at %d again, and was deleted at %d", got, b.Revision(), gone.Revision)
 	}
@@ -243,6 +235,20 @@ func served(t *testing.T, address, method string) (count int) {
 	return count
 }
 
+// untilServed returns when a member has answered so many requests of a kind.
+func untilServed(t *testing.T, address, method string, count int) {
+	t.Helper()
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	for served(t, address, method) < count {
+		select {
+		case <-again.C:
+		case <-t.Context().Done():
+			t.Fatal("they never arrived")
+		}
+	}
+}
+
 func TestStoreThatWasAwayTooLong(t *testing.T) {
 	address, prefix := member(t), space()
 	p := newProxy(t, address)
@@ -285,13 +291,13 @@ func TestStoreThatWasAwayTooLong(t *testing.T) {
 			t.Errorf("watch of %s: %v, want %v", name, err, store.ErrCompacted)
 		}
 	}
-	if got := a.Compacted(); got != last-1 {
-		t.Errorf("compacted to %d, want %d (base %d)", got, last-1, base)
+	if got := a.Compacted(); got != last-etcd.StepsMax {
+		t.Errorf("compacted to %d, want %d (base %d)", got, last-etcd.StepsMax, base)
 	}
 	if before.Get(pod("a/gone")) == nil {
 		t.Error("a snapshot from before has lost a key")
 	}
-	if _, err := a.Watch("pods", "", last-1); err != nil {
+	if _, err := a.Watch("pods", "", last-etcd.StepsMax); err != nil {
 		t.Errorf("Watch of what etcd still has: %v", err)
 	}
 }
@@ -341,7 +347,7 @@ func TestHistoryOutlivesTheProcess(t *testing.T) {
 	}
 	e := events[0]
 	got := fmt.Sprint(e.Type, " ", string(e.Entry.Value), " ", e.Origin, " after ", string(e.Prev.Value))
-	want := fmt.Sprintf("%d last@%d somebody after 1@%d", store.Delete, first+1, first)
+	want := fmt.Sprintf("%d last@%d somebody after 1@%d", store.Delete, first+etcd.StepsMax, first)
 	if got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -30,7 +30,7 @@ var (
 // behind is the trouble with a cluster that says that it is not as far as it was. If it stays so,
 // ErrRolledBack is what everybody is told.
 func (s *Store) behind(is, was int64) error {
-	return fmt.Errorf("%w (it is at revision %d, and was at %d)", ErrRolledBack, is-s.base, was-s.base)
+	return fmt.Errorf("%w (it is at revision %d, and was at %d)", ErrRolledBack, s.revision(is, 0), s.revision(was, 0))
 }
 
 // fail ends the store for good.

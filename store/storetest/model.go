@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/setpoint-dev/setpoint/store"
@@ -16,6 +17,7 @@ type model struct {
 	revision  store.Revision
 	compacted store.Revision
 	states    []map[store.Key]modelEntry // by revision
+	commits   []store.Revision
 }
 
 type modelEntry struct {
@@ -24,7 +26,9 @@ type modelEntry struct {
 	created  store.Revision
 }
 
-func newModel() *model { return &model{states: []map[store.Key]modelEntry{{}}} }
+func newModel() *model {
+	return &model{states: []map[store.Key]modelEntry{{}}, commits: []store.Revision{0}}
+}
 
 // commit changes the model as a commit does that an engine gave a revision. A revision may be larger
 // than the next one, by as much as gapMax.
@@ -59,6 +63,7 @@ func (m *model) commit(ops []store.Op, at store.Revision) (changed, conflict boo
 			m.states = append(m.states, now)
 		}
 		m.revision = at
+		m.commits = append(m.commits, at)
 		m.states = append(m.states, next)
 	}
 	return changed, false
@@ -89,8 +94,13 @@ func (m *model) agrees(s store.Snapshot) error {
 	return nil
 }
 
+// some returns a revision: mostly that of a commit, or one beside it.
+func (m *model) some(rnd *rand.Rand) store.Revision {
+	return max(m.commits[rnd.IntN(len(m.commits))]+store.Revision(rnd.IntN(3)-1), 1)
+}
+
 // gapMax is how many revisions may pass between two commits of one who writes alone.
-const gapMax = 10
+const gapMax = 1000
 
 var modelResources = []string{"pods", "nodes", "leases"}
 
@@ -120,9 +130,13 @@ func (a action) String() string {
 func randomAction(rnd *rand.Rand, m *model) action {
 	switch rnd.IntN(20) {
 	case 0:
-		return action{compact: 1 + m.compacted + store.Revision(rnd.IntN(5))}
+		later := m.commits[sort.Search(len(m.commits), func(i int) bool { return m.commits[i] > m.compacted }):]
+		if len(later) == 0 {
+			return action{compact: m.revision + 1}
+		}
+		return action{compact: later[rnd.IntN(min(5, len(later)))]}
 	case 1, 2:
-		return action{at: 1 + store.Revision(rnd.IntN(int(m.revision)+3))}
+		return action{at: m.some(rnd)}
 	}
 	var a action
 	for range 1 + rnd.IntN(3) {
@@ -137,7 +151,7 @@ func randomAction(rnd *rand.Rand, m *model) action {
 		op.Type = []store.EventType{store.Put, store.Put, store.Put, store.Delete, 0}[rnd.IntN(5)]
 		switch rnd.IntN(4) {
 		case 0:
-			op.Expect = store.Revision(rnd.IntN(int(m.revision) + 1))
+			op.Expect = m.commits[rnd.IntN(len(m.commits))]
 		case 1:
 			op.Expect = m.states[m.revision][key].revision
 		}

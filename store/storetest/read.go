@@ -47,8 +47,9 @@ func testList(e *env) {
 }
 
 func testSnapshot(e *env) {
+	last := store.Revision(0)
 	for i := range 100 {
-		e.commit(put(pod(fmt.Sprintf("a/%03d", i)), "old"))
+		last = e.commit(put(pod(fmt.Sprintf("a/%03d", i)), "old")).Revision
 	}
 	s := e.snapshot()
 	for i := range 100 {
@@ -64,32 +65,33 @@ func testSnapshot(e *env) {
 	for _, entry := range entries {
 		e.same(entry.Key.Path, plain(entry.Value), "old")
 	}
-	e.same("revision", s.Revision(), store.Revision(100))
+	e.same("revision", s.Revision(), last)
 	e.same("entries now", e.snapshot().Count("pods", store.ListOptions{}), 51)
 }
 
 func testSnapshotAt(e *env) {
 	type state map[string]string
-	states := []state{{}}
+	states := map[store.Revision]state{0: {}}
 	current := state{}
 	for i := range 300 {
 		key := pod(fmt.Sprintf("a/%d", i*7%40))
+		var made store.Result
 		if _, ok := current[key.Path]; ok && i%3 == 0 {
-			e.commit(del(key))
+			made = e.commit(del(key))
 			delete(current, key.Path)
 		} else {
-			e.commit(put(key, fmt.Sprint(i)))
+			made = e.commit(put(key, fmt.Sprint(i)))
 			current[key.Path] = fmt.Sprint(i)
 		}
 		copied := state{}
 		for k, v := range current {
 			copied[k] = v
 		}
-		states = append(states, copied)
+		states[made.Revision] = copied
 	}
 	for at, want := range states {
-		s := e.snapshotAt(store.Revision(at))
-		e.same("revision", s.Revision(), store.Revision(at))
+		s := e.snapshotAt(at)
+		e.same("revision", s.Revision(), at)
 		got := state{}
 		entries, _ := s.List("pods", store.ListOptions{})
 		for _, entry := range entries {
@@ -103,25 +105,26 @@ func testSnapshotAt(e *env) {
 }
 
 func testSnapshotWindow(e *env) {
+	at := []store.Revision{0}
 	for i := range 200 {
-		e.commit(put(pod("a/x"), fmt.Sprint(i)))
+		at = append(at, e.commit(put(pod("a/x"), fmt.Sprint(i+1))).Revision)
 	}
-	old := e.snapshotAt(50)
-	e.compact(100)
-	e.same("compacted", e.Compacted(), store.Revision(100))
-	for at, want := range map[store.Revision]error{
-		50: store.ErrCompacted, 99: store.ErrCompacted, 100: nil, 101: nil, 200: nil, 201: store.ErrFuture,
-	} {
-		s, err := e.SnapshotAt(e.Context(), at)
-		e.fails(fmt.Sprintf("SnapshotAt(%d)", at), err, want)
+	old := e.snapshotAt(at[50])
+	e.compact(at[100])
+	e.same("compacted", e.Compacted(), at[100])
+	for n, want := range map[int]error{50: store.ErrCompacted, 99: store.ErrCompacted, 100: nil, 101: nil, 200: nil} {
+		s, err := e.SnapshotAt(e.Context(), at[n])
+		e.fails(fmt.Sprintf("SnapshotAt(%d)", at[n]), err, want)
 		if err == nil {
-			e.same("value", plain(s.Get(pod("a/x")).Value), fmt.Sprint(at-1))
+			e.same("value", plain(s.Get(pod("a/x")).Value), fmt.Sprint(n))
 		}
 	}
-	e.same("a snapshot from before", plain(old.Get(pod("a/x")).Value), "49")
-	e.fails("Compact", e.Compact(e.Context(), 201), store.ErrFuture)
-	e.compact(30) // is over already
-	e.same("compacted", e.Compacted(), store.Revision(100))
+	_, err := e.SnapshotAt(e.Context(), at[200]+1)
+	e.fails("SnapshotAt of the future", err, store.ErrFuture)
+	e.same("a snapshot from before", plain(old.Get(pod("a/x")).Value), "50")
+	e.fails("Compact", e.Compact(e.Context(), at[200]+1), store.ErrFuture)
+	e.compact(at[30]) // is over already
+	e.same("compacted", e.Compacted(), at[100])
 }
 
 func testPages(e *env) {

@@ -10,12 +10,13 @@ import (
 func testWatchAtomic(e *env) {
 	w := e.watch("pods", "", 0)
 	const wide, deep = 40, 60 // more events than a call returns, and than fit a piece of a log
+	var made []store.Revision
 	for i := range deep {
 		var ops []store.Op
 		for j := range wide {
 			ops = append(ops, put(pod(fmt.Sprintf("a/%d", j)), fmt.Sprint(i)))
 		}
-		e.commit(ops...)
+		made = append(made, e.commit(ops...).Revision)
 	}
 	last := store.Revision(0)
 	for total := 0; total < wide*deep; {
@@ -28,7 +29,7 @@ func testWatchAtomic(e *env) {
 				e.Fatalf("event %d of a call is of %s, want %s", i, ev.Entry.Key.Path, want)
 			}
 			if i%wide == 0 {
-				last++
+				last = made[(total+i)/wide]
 			}
 			e.same("revision", ev.Entry.Revision, last)
 		}
@@ -40,39 +41,41 @@ func testWatchAtomic(e *env) {
 
 func testWatchPrefix(e *env) {
 	all, some := e.watch("pods", "", 0), e.watch("pods", "a/", 0)
-	e.commit(put(pod("a/x"), "1"), put(pod("b/x"), "1"))
-	e.commit(put(pod("b/x"), "2"))
-	e.commit(put(store.Key{Resource: "nodes", Path: "a/x"}, "1"))
-	e.same("all", e.events(all), []string{"1 put pods/a/x", "1 put pods/b/x", "2 put pods/b/x"})
-	e.same("some", e.events(some), []string{"1 put pods/a/x"})
-	e.same("revision", some.Revision(), store.Revision(3))
+	first := e.commit(put(pod("a/x"), "1"), put(pod("b/x"), "1")).Revision
+	second := e.commit(put(pod("b/x"), "2")).Revision
+	last := e.commit(put(store.Key{Resource: "nodes", Path: "a/x"}, "1")).Revision
+	e.same("all", e.events(all), []string{fmt.Sprintf("%d put pods/a/x", first), fmt.Sprintf("%d put pods/b/x", first),
+		fmt.Sprintf("%d put pods/b/x", second)})
+	e.same("some", e.events(some), []string{fmt.Sprintf("%d put pods/a/x", first)})
+	e.same("revision", some.Revision(), last)
 }
 
 func testResume(e *env) {
 	const n = 200
+	at := []store.Revision{0}
 	var want []string
 	for i := range n {
-		e.commit(put(pod("a/x"), fmt.Sprint(i)))
-		want = append(want, fmt.Sprintf("%d put pods/a/x", i+1))
+		at = append(at, e.commit(put(pod("a/x"), fmt.Sprint(i))).Revision)
+		want = append(want, fmt.Sprintf("%d put pods/a/x", at[i+1]))
 	}
-	for after := range store.Revision(n + 1) {
+	for i, after := range at {
 		got := e.events(e.watch("pods", "", after))
-		e.same(fmt.Sprintf("events after %d", after), append([]string(nil), got...), append([]string(nil), want[after:]...))
+		e.same(fmt.Sprintf("events after %d", after), append([]string(nil), got...), append([]string(nil), want[i:]...))
 	}
-	_, err := e.Watch("pods", "", n+1)
+	_, err := e.Watch("pods", "", at[n]+1)
 	e.fails("Watch of the future", err, store.ErrFuture)
-	for _, at := range []store.Revision{1, 63, 64, 65, 128, 150, n} {
-		e.compact(at)
-		for after := range store.Revision(n + 1) {
+	for _, first := range []int{1, 63, 64, 65, 128, 150, n} {
+		e.compact(at[first])
+		for i, after := range at {
 			w, err := e.Watch("pods", "", after)
-			if after < at {
-				e.fails(fmt.Sprintf("Watch(%d) compacted to %d", after, at), err, store.ErrCompacted)
+			if i < first {
+				e.fails(fmt.Sprintf("Watch(%d) compacted to %d", after, at[first]), err, store.ErrCompacted)
 				continue
 			}
 			if err != nil {
-				e.Fatalf("Watch(%d) compacted to %d: %v", after, at, err)
+				e.Fatalf("Watch(%d) compacted to %d: %v", after, at[first], err)
 			}
-			e.same("number of events", len(e.events(w)), int(n-after))
+			e.same("number of events", len(e.events(w)), n-i)
 		}
 	}
 }
@@ -82,28 +85,29 @@ func testCompactAtDelete(e *env) {
 	gone := e.commit(del(pod("a/x"))).Revision
 	stalled := e.watch("pods", "", gone-1)
 	caughtUp := e.watch("pods", "", gone)
-	e.commit(put(pod("a/y"), "1"))
+	after := e.commit(put(pod("a/y"), "1")).Revision
 	e.compact(gone)
 	_, err := e.Watch("pods", "", gone-1)
 	e.fails("Watch before the delete", err, store.ErrCompacted)
 	_, err = stalled.TryNext()
 	e.fails("TryNext of a stalled watch", err, store.ErrCompacted)
-	want := []string{fmt.Sprintf("%d put pods/a/y", gone+1)}
+	want := []string{fmt.Sprintf("%d put pods/a/y", after)}
 	e.same("a watch that had the delete", e.events(caughtUp), want)
 	e.same("a watch from the delete", e.events(e.watch("pods", "", gone)), want)
 }
 
 func testQuiet(e *env) {
 	w := e.watch("pods", "", 0)
+	last := store.Revision(0)
 	for i := range 10 {
 		r := e.commit(put(store.Key{Resource: "nodes", Path: "n"}, fmt.Sprint(i)))
 		e.same("events", len(e.events(w)), 0)
 		e.same("revision", w.Revision(), r.Revision)
+		last = r.Revision
 	}
 	// What was compacted was not of this resource, so the watch has missed nothing.
-	behind := e.watch("pods", "", 10)
-	e.commit(put(store.Key{Resource: "nodes", Path: "n"}, "again"))
-	e.compact(11)
+	behind := e.watch("pods", "", last)
+	e.compact(e.commit(put(store.Key{Resource: "nodes", Path: "n"}, "again")).Revision)
 	r := e.commit(put(pod("a/x"), "1"))
 	e.same("events", e.events(behind), []string{fmt.Sprintf("%d put pods/a/x", r.Revision)})
 }
@@ -139,12 +143,12 @@ func testWatchContext(e *env) {
 func testStalled(e *env) {
 	stalled := e.watch("pods", "", 0)
 	healthy := e.watch("pods", "", 0)
-	const n = 500
-	for i := range n {
-		e.commit(put(pod("a/x"), fmt.Sprint(i)))
+	last := store.Revision(0)
+	for i := range 500 {
+		last = e.commit(put(pod("a/x"), fmt.Sprint(i))).Revision
 		e.same("healthy", len(e.events(healthy)), 1)
 	}
-	e.compact(n - 1)
+	e.compact(last - 1)
 	_, err := stalled.TryNext()
 	e.fails("stalled", err, store.ErrCompacted)
 	select {

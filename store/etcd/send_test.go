@@ -1,0 +1,176 @@
+package etcd_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/setpoint-dev/setpoint/store"
+	"github.com/setpoint-dev/setpoint/store/etcd"
+)
+
+// Commits that wait together share transactions, also those that are fenced by one lease, and each has
+// a revision of its own, which is known to a store that knows nothing of the transaction, too.
+func TestCommitsShareTransactions(t *testing.T) {
+	address := member(t)
+	p, prefix := newProxy(t, address), space()
+	s := open(t, etcd.Options{Endpoints: []string{p.address()}, Prefix: prefix, Timeout: patience})
+	lease := commit(t, s, put("a/lease", "1")).Revision
+	const writers = 200
+	before := served(t, address, "Txn")
+	p.hold()
+	results := make([]store.Result, writers)
+	var group, asking sync.WaitGroup
+	asking.Add(writers)
+	for i := range writers {
+		group.Go(func() {
+			asking.Done()
+			fence := store.Op{Key: pod("a/lease"), Expect: lease}
+			var err error
+			if results[i], err = s.Commit(t.Context(), put(fmt.Sprint("a/", i), "1"), fence); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	asking.Wait()
+	p.pass()
+	group.Wait()
+	revisions := map[store.Revision]bool{}
+	for i, r := range results {
+		if got, want := value(t, s, fmt.Sprint("a/", i)), fmt.Sprintf("1@%d", r.Revision); got != want {
+			t.Errorf("a/%d is %q, want %q", i, got, want)
+		}
+		revisions[r.Revision] = true
+	}
+	if len(revisions) != writers {
+		t.Errorf("%d commits have %d revisions", writers, len(revisions))
+	}
+	// Four, and a few for those that the scheduler kept from asking until then.
+	if got := served(t, address, "Txn") - before; got > writers/4 {
+		t.Errorf("%d commits took %d transactions", writers, got)
+	} else {
+		t.Logf("%d commits took %d transactions", writers, got)
+	}
+	_ = compactAll(t, address, prefix)
+	later, err := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix}).Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range results {
+		made, found := r.Entries[0], later.Get(pod(fmt.Sprint("a/", i)))
+		if found == nil || found.Revision != made.Revision || found.Created != made.Created ||
+			string(found.Value) != string(made.Value) {
+			t.Errorf("a store that starts later has %+v, want %+v", found, made)
+		}
+	}
+}
+
+// Commits of one key, each by what the one before has made, cost a transaction each, and none that fails.
+func TestCommitsOfAKeyDoNotMeetInEtcd(t *testing.T) {
+	address := member(t)
+	s := open(t, etcd.Options{Endpoints: []string{address}, Prefix: space(), Timeout: patience})
+	before := served(t, address, "Txn")
+	const writers = 100
+	var group sync.WaitGroup
+	for i := range writers {
+		group.Go(func() {
+			if _, err := s.Commit(t.Context(), put("a/x", fmt.Sprint(i))); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if got := served(t, address, "Txn") - before; got != writers {
+		t.Errorf("%d commits of a key took %d transactions", writers, got)
+	}
+}
+
+// A commit of one who has lost a lease fails, also if it waits together with the one that took it.
+func TestCommitBehindTheLossOfItsLease(t *testing.T) {
+	address := member(t)
+	p := newProxy(t, address)
+	s := open(t, etcd.Options{Endpoints: []string{p.address()}, Prefix: space(), Timeout: patience})
+	for round := range 20 {
+		held := commit(t, s, put("a/lease", fmt.Sprint("me ", round))).Revision
+		take := put("a/lease", fmt.Sprint("you ", round))
+		take.Expect = held
+		write := put("a/x", fmt.Sprint(round))
+		var taken, written store.Result
+		var err error
+		p.hold()
+		var group, asking sync.WaitGroup
+		asking.Add(2)
+		for i := range etcd.FlyingMax { // so that there is something to wait for
+			before := served(t, address, "Txn")
+			group.Go(func() { commit(t, s, put(fmt.Sprint("b/", i), fmt.Sprint(round))) })
+			untilServed(t, address, "Txn", before+1)
+		}
+		group.Go(func() {
+			asking.Done()
+			taken = commit(t, s, take)
+		})
+		group.Go(func() {
+			asking.Done()
+			written, err = s.Commit(t.Context(), write, store.Op{Key: pod("a/lease"), Expect: held})
+		})
+		asking.Wait()
+		p.pass()
+		group.Wait()
+		var conflict *store.ConflictError
+		switch {
+		case err == nil && written.Revision > taken.Revision:
+			t.Fatalf("written at %d, and the lease was lost at %d", written.Revision, taken.Revision)
+		case err != nil && !errors.As(err, &conflict):
+			t.Fatal(err)
+		}
+	}
+}
+
+// Commits of many keys come through while four stores write all the time.
+func TestLargeCommitIsNotStarved(t *testing.T) {
+	address, prefix := member(t), space()
+	options := etcd.Options{Endpoints: []string{address}, Prefix: prefix, Timeout: patience}
+	const stores, writers = 4, 16
+	var all []*etcd.Store
+	for range stores {
+		all = append(all, open(t, options))
+	}
+	var done atomic.Bool
+	var written atomic.Int64
+	var group, started sync.WaitGroup
+	started.Add(writers)
+	for w := range writers {
+		group.Go(func() {
+			for n := 0; !done.Load(); n++ {
+				if _, err := all[w%stores].Commit(t.Context(), put(fmt.Sprint("a/", w), fmt.Sprint(n))); err != nil {
+					t.Error(err)
+					return
+				}
+				if written.Add(1); n == 0 {
+					started.Done()
+				}
+			}
+		})
+	}
+	started.Wait()
+	most := int64(0)
+	for n := range 5 {
+		var many []store.Op
+		for i := range 1000 {
+			many = append(many, put(fmt.Sprint("b/", i), fmt.Sprint(n)))
+		}
+		before := written.Load()
+		commit(t, all[0], many...)
+		most = max(most, written.Load()-before)
+	}
+	done.Store(true)
+	group.Wait()
+	// What is under way when it comes, and while it is overtaken and asks for quiet: 5 of each writer,
+	// and more on a busy machine.
+	if most > 100*writers {
+		t.Errorf("%d others came before one", most)
+	}
+	t.Logf("%d others came before one at most", most)
+}
