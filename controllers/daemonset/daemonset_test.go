@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -29,6 +31,7 @@ var (
 type world struct {
 	*testing.T
 	client *controllertest.Client
+	clock  *clocktesting.FakeClock
 	r      *daemonset.Reconciler
 }
 
@@ -62,14 +65,16 @@ func newWorld(t *testing.T, change func(*appsv1.DaemonSetSpec), nodes ...*corev1
 	}
 	clock := controllertest.NewClock()
 	c := controllertest.NewClient(t, clock, nil, objects...)
-	return &world{t, c, daemonset.NewReconciler(c, c, clock, events.NewFakeRecorder(1000))}
+	return &world{t, c, clock, daemonset.NewReconciler(c, c, clock, events.NewFakeRecorder(1000))}
 }
 
-func (w *world) pass() {
+func (w *world) pass() reconcile.Result {
 	w.Helper()
-	if _, err := w.r.Reconcile(ctx, reconcile.Request{NamespacedName: key}); err != nil {
+	result, err := w.r.Reconcile(ctx, reconcile.Request{NamespacedName: key})
+	if err != nil {
 		w.Fatalf("pass: %v", err)
 	}
+	return result
 }
 
 func (w *world) pods() []corev1.Pod {
@@ -217,4 +222,46 @@ func TestOnDelete(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.expect("a two")
+}
+
+// TestB085_RefusedPodsAreReplacedMoreAndMoreSlowly has a node end every pod as soon as it comes, for four
+// hours; then the template changes.
+func TestB085_RefusedPodsAreReplacedMoreAndMoreSlowly(t *testing.T) {
+	w := newWorld(t, nil, node("a", nil), node("b", nil))
+	// refuse ends the pods of node a, and makes those of b ready.
+	refuse := func() {
+		for _, p := range w.pods() {
+			p.Status.Phase = corev1.PodRunning
+			if on := p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.
+				NodeSelectorTerms[0].MatchFields[0].Values[0]; on == "a" {
+				p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted"
+			}
+			if err := w.client.Status().Update(ctx, &p); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	made, last := map[string]bool{}, time.Duration(0)
+	for end := w.clock.Now().Add(4 * time.Hour); w.clock.Now().Before(end) && len(made) <= 30; {
+		result := w.pass()
+		for _, p := range w.pods() {
+			made[p.Name] = true
+		}
+		refuse()
+		if result.RequeueAfter > 0 {
+			last = result.RequeueAfter
+		}
+		w.clock.Step(max(result.RequeueAfter, time.Second))
+	}
+	// One on b; on a ten while the pause doubles up to 15 minutes, and then four an hour.
+	if len(made) < 20 || len(made) > 30 || last < 14*time.Minute || last > 15*time.Minute {
+		t.Errorf("%d pods were made in four hours, the last pause was %s; want 20 to 30, and 14 to 15m", len(made), last)
+	}
+	w.update(image("two"))
+	w.pass() // deletes what is left of the old template
+	w.pass()
+	refuse()
+	if wait := w.pass().RequeueAfter; wait != time.Second {
+		t.Errorf("the first failure of a new template is left for %s, want 1s", wait)
+	}
 }

@@ -18,13 +18,8 @@ import (
 	"github.com/setpoint-dev/setpoint/controllers/podfacts"
 )
 
-const (
-	// burstMax bounds how many pods one pass creates or deletes. It is Kubernetes' value.
-	burstMax = 250
-	// failedPause is how long a failed pod is left before it is replaced, so that one that a node always
-	// refuses does not keep everybody busy.
-	failedPause = 10 * time.Second
-)
+// burstMax bounds how many pods one pass creates or deletes. It is Kubernetes' value.
+const burstMax = 250
 
 // snapshot is what a pass decides on.
 type snapshot struct {
@@ -33,6 +28,9 @@ type snapshot struct {
 	Pods  []*corev1.Pod // owned by the set, whatever their state
 	Hash  string        // of the revision that new pods are of
 	Now   time.Time
+	// Failures is how many failed pods of that revision were replaced on a node, one after the other; nil
+	// is none anywhere.
+	Failures func(node string) int
 }
 
 // actions is what a pass does before it writes the status.
@@ -112,7 +110,7 @@ func (s snapshot) keepOne(act *actions, st *station) {
 			seen[s.updated(pod)] = true // its place is free when it is gone
 		case podfacts.Terminal(pod):
 			seen[s.updated(pod)] = true
-			if left := pod.CreationTimestamp.Add(failedPause).Sub(s.Now); left > 0 {
+			if left := pod.CreationTimestamp.Add(s.pause(st, pod)).Sub(s.Now); left > 0 {
 				act.Wait = podfacts.Sooner(act.Wait, left)
 			} else {
 				act.Delete = append(act.Delete, pod)
@@ -125,6 +123,18 @@ func (s snapshot) keepOne(act *actions, st *station) {
 	}
 	if st.runs && len(seen) == 0 {
 		act.Create = append(act.Create, st.node)
+	}
+}
+
+// pause is how long a failed pod is left, from its creation on: one of an older revision not at all.
+func (s snapshot) pause(st *station, pod *corev1.Pod) time.Duration {
+	switch {
+	case !s.updated(pod):
+		return 0
+	case s.Failures == nil:
+		return pauseFirst
+	default:
+		return pauseAfter(s.Failures(st.node))
 	}
 }
 

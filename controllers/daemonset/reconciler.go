@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/setpoint-dev/setpoint/controllers/podcontrol"
+	"github.com/setpoint-dev/setpoint/controllers/podfacts"
 	"github.com/setpoint-dev/setpoint/controllers/revisions"
 )
 
@@ -27,6 +28,7 @@ type Reconciler struct {
 	clock   clock.PassiveClock
 	pods    podcontrol.Control
 	history revisions.History
+	streaks streaks
 }
 
 func newReconciler(c client.Client, live client.Reader, clk clock.PassiveClock, rec events.EventRecorder) *Reconciler {
@@ -68,8 +70,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	hash := current.Labels[appsv1.ControllerRevisionHashLabelKey]
-	snap := snapshot{Set: set, Nodes: nodes, Pods: pods, Hash: hash, Now: r.clock.Now()}
+	snap := snapshot{
+		Set: set, Nodes: nodes, Pods: pods, Hash: hash, Now: r.clock.Now(),
+		Failures: func(node string) int { return r.streaks.failures(place{set.UID, node, hash}, r.clock.Now()) },
+	}
 	act := plan(snap)
+	for _, pod := range act.Delete {
+		if podfacts.Terminal(pod) && snap.updated(pod) {
+			r.streaks.replaced(place{set.UID, nodeOf(pod), hash}, snap.Now)
+		}
+	}
 	failure := r.apply(ctx, set, act, hash)
 	next := status(snap)
 	if owner.Collisions > 0 {

@@ -431,6 +431,31 @@ func TestRecreateEndsOldPodsFirst(t *testing.T) {
 	}
 }
 
+// TestB073_DeadlineIsOfRolloutsOnly scales a deployment whose rollout is over from none to three, and no pod
+// ever becomes ready: that is for the condition Available to tell.
+func TestB073_DeadlineIsOfRolloutsOnly(t *testing.T) {
+	w := newWorld(0, "1", "0")
+	w.run(t)
+	w.d.Spec.Replicas = ptr.To[int32](3)
+	w.d.Generation++
+	for range 5 {
+		w.pass()
+		w.serve(0, 0)
+		w.now = w.now.Add(time.Hour)
+	}
+	got := map[appsv1.DeploymentConditionType]string{}
+	for _, c := range w.d.Status.Conditions {
+		got[c.Type] = string(c.Status) + " " + c.Reason
+	}
+	want := map[appsv1.DeploymentConditionType]string{
+		appsv1.DeploymentProgressing: "True NewReplicaSetAvailable",
+		appsv1.DeploymentAvailable:   "False MinimumReplicasUnavailable",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("conditions (-want +got):\n%s", d)
+	}
+}
+
 func TestScalingInARolloutIsProportional(t *testing.T) {
 	w := newWorld(10, "3", "2")
 	w.run(t)

@@ -2,6 +2,7 @@ package job_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -211,6 +212,73 @@ func TestFailsWhenPodsFailTooOften(t *testing.T) {
 	w.end(w.pods()[0], 1)
 	w.settle()
 	w.is("active 0, succeeded 0, failed 2, FailureTarget: BackoffLimitExceeded, Failed: BackoffLimitExceeded")
+}
+
+// TestB086_ExactlyAsManyFailuresAsAreAllowed has all pods fail, the controller's process be a new one at each
+// pass, and now and then a pod succeed: what counts is how many pods have failed.
+func TestB086_ExactlyAsManyFailuresAsAreAllowed(t *testing.T) {
+	for _, c := range []struct{ limit, parallelism, least, most int32 }{
+		{10, 1, 11, 11}, {6, 1, 7, 7}, {1, 1, 2, 2}, {0, 1, 1, 1}, {4, 3, 5, 7},
+	} {
+		t.Run(fmt.Sprintf("limit %d, %d at once", c.limit, c.parallelism), func(t *testing.T) {
+			w := newWorld(t, func(s *batchv1.JobSpec) {
+				s.BackoffLimit, s.Parallelism, s.Completions = &c.limit, &c.parallelism, ptr.To[int32](100)
+			})
+			failed, succeeded := int32(0), int32(0)
+			for i := 0; i < 200 && len(w.job().Status.Conditions) == 0; i++ {
+				w.r = job.NewReconciler(w.client, w.client, w.clock, events.NewFakeRecorder(1000))
+				wait := w.pass().RequeueAfter
+				for _, pod := range w.pods() {
+					if i%5 == 4 {
+						w.end(pod, 0)
+						succeeded++
+						continue
+					}
+					w.end(pod, 1)
+					failed++
+				}
+				w.clock.Step(wait)
+			}
+			w.settle()
+			if failed < c.least || failed > c.most {
+				t.Errorf("%d pods failed, want %d to %d", failed, c.least, c.most)
+			}
+			w.is(fmt.Sprintf("active 0, succeeded %d, failed %d", succeeded, failed) +
+				", FailureTarget: BackoffLimitExceeded, Failed: BackoffLimitExceeded")
+		})
+	}
+}
+
+// TestB088_EndIsCountedOnceWhateverIsSeen has the process die between the status that notes an ended pod and
+// the removal of the pod's finalizer, and the pod then be seen to have ended otherwise.
+func TestB088_EndIsCountedOnceWhateverIsSeen(t *testing.T) {
+	w := newWorld(t, func(s *batchv1.JobSpec) { s.Completions, s.BackoffLimit = ptr.To[int32](2), ptr.To[int32](3) })
+	w.settle()
+	pod := w.pods()[0]
+	w.end(pod, 0)
+	w.client.Before = func(verb string, o client.Object) error {
+		if _, ok := o.(*corev1.Pod); ok && verb != "create" {
+			return apierrors.NewInternalError(errors.New("the process died"))
+		}
+		return nil
+	}
+	_, err := w.r.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "ns", Name: "j"}})
+	if err == nil || len(w.job().Status.UncountedTerminatedPods.Succeeded) != 1 {
+		t.Fatalf("error %v, %+v; want the pod noted, and its finalizer there", err, w.job().Status)
+	}
+	w.client.Before = nil
+	for _, code := range []int32{1, 0, 1} {
+		if err := w.client.Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
+			t.Fatal(err)
+		}
+		w.end(pod, code)
+		w.r = job.NewReconciler(w.client, w.client, w.clock, events.NewFakeRecorder(1000))
+		w.settle()
+		w.is("active 1, succeeded 1, failed 0")
+		if u := w.job().Status.UncountedTerminatedPods; u != nil && len(u.Succeeded)+len(u.Failed) > 0 {
+			t.Errorf("waiting to be counted: %+v", u)
+		}
+	}
 }
 
 func TestStopsAtItsDeadline(t *testing.T) {

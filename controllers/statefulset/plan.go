@@ -231,7 +231,7 @@ func status(s snapshot, act actions) appsv1.StatefulSetStatus {
 	}
 	next.CurrentRevision, next.UpdateRevision = s.Current, s.Update
 	want := ptr.Deref(s.Set.Spec.Replicas, 1)
-	done := next.UpdatedReplicas == next.Replicas && next.ReadyReplicas == next.Replicas && next.Replicas == want
+	done := next.UpdatedReplicas == want && next.AvailableReplicas == want && next.Replicas == want
 	if done && s.Set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
 		next.CurrentRevision = s.Update
 		next.CurrentReplicas = next.UpdatedReplicas

@@ -5,12 +5,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -28,6 +30,7 @@ var (
 type world struct {
 	*testing.T
 	client *controllertest.Client
+	clock  *clocktesting.FakeClock
 	r      *statefulset.Reconciler
 }
 
@@ -50,7 +53,7 @@ func newWorld(t *testing.T, replicas int32, change func(*appsv1.StatefulSetSpec)
 	}
 	clock := controllertest.NewClock()
 	c := controllertest.NewClient(t, clock, nil, set)
-	return &world{t, c, statefulset.NewReconciler(c, c, clock, events.NewFakeRecorder(1000))}
+	return &world{t, c, clock, statefulset.NewReconciler(c, c, clock, events.NewFakeRecorder(1000))}
 }
 
 func (w *world) pass() {
@@ -94,7 +97,12 @@ func (w *world) ready(but ...string) {
 			continue
 		}
 		p.Status.Phase = corev1.PodRunning
-		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		if len(p.Status.Conditions) > 0 {
+			continue
+		}
+		p.Status.Conditions = []corev1.PodCondition{{
+			Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(w.clock.Now()),
+		}}
 		if err := w.client.Status().Update(ctx, p); err != nil {
 			w.Fatal(err)
 		}
@@ -208,18 +216,128 @@ func TestOnDelete(t *testing.T) {
 	w.expect("db-0 one", "db-0 one")
 }
 
-func TestReplacesWhatEnded(t *testing.T) {
+// phase has a pod come into a phase.
+func (w *world) phase(name string, phase corev1.PodPhase) {
+	w.Helper()
+	var p corev1.Pod
+	if err := w.client.Get(ctx, client.ObjectKey{Namespace: "ns", Name: name}, &p); err != nil {
+		w.Fatal(err)
+	}
+	p.Status.Phase = phase
+	if err := w.client.Status().Update(ctx, &p); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// TestB080_RolloutWaitsForMinReadySeconds looks at each second of a rollout.
+func TestB080_RolloutWaitsForMinReadySeconds(t *testing.T) {
+	w := newWorld(t, 2, func(s *appsv1.StatefulSetSpec) { s.MinReadySeconds = 10 })
+	// become has all pods ready and expects them to be as they are until ten seconds are over.
+	become := func(next string) {
+		t.Helper()
+		w.ready()
+		before := w.step()
+		for range 9 {
+			w.clock.Step(time.Second)
+			if got := w.step(); got != before {
+				t.Fatalf("before ten seconds are over there are %s, want still %s", got, before)
+			}
+			if s := w.set().Status; s.CurrentRevision == s.UpdateRevision && strings.Contains(before, "two") {
+				t.Fatal("the rollout is said to be over before its last pod is available")
+			}
+		}
+		w.clock.Step(time.Second)
+		if got := w.step(); got != next {
+			t.Fatalf("after ten seconds there are %s, want %s", got, next)
+		}
+	}
+	w.pass()
+	become("db-0 one, db-1 one?")
+	become("db-0 one, db-1 one")
+	w.update(image("two"))
+	if got := w.step(); got != "db-0 one" {
+		t.Fatalf("there are %s, want db-1 away", got)
+	}
+	w.pass()
+	become("db-1 two")
+	w.pass()
+	become("db-0 two, db-1 two")
+	if s := w.set().Status; s.CurrentRevision != s.UpdateRevision {
+		t.Errorf("at the end the rollout is not over: %+v", s)
+	}
+}
+
+// TestB081_EndedPodsAreReplacedAndSickSetsScaleToNone has pods fail and succeed, and then a set whose
+// pods never get well go.
+func TestB081_EndedPodsAreReplacedAndSickSetsScaleToNone(t *testing.T) {
+	for _, end := range []corev1.PodPhase{corev1.PodFailed, corev1.PodSucceeded} {
+		w := newWorld(t, 1, nil)
+		w.expect("db-0 one?")
+		w.phase("db-0", end)
+		w.expect("", "db-0 one?")
+	}
+	w := newWorld(t, 3, nil)
+	w.expect("db-0 one?", "db-0 one, db-1 one?", "db-0 one, db-1 one, db-2 one?")
+	for _, name := range []string{"db-0", "db-1", "db-2"} {
+		w.unready(name)
+	}
+	w.update(replicas(0))
+	var got []string
+	for range 4 {
+		got = append(got, w.step())
+	}
+	if d := cmp.Diff([]string{"db-0 one, db-1 one", "db-0 one", "", ""}, got); d != "" {
+		t.Errorf("a sick set goes (-want +got):\n%s", d)
+	}
+}
+
+func (w *world) unready(name string) {
+	w.Helper()
+	var p corev1.Pod
+	if err := w.client.Get(ctx, client.ObjectKey{Namespace: "ns", Name: name}, &p); err != nil {
+		w.Fatal(err)
+	}
+	p.Status.Conditions[0].Status = corev1.ConditionFalse
+	if err := w.client.Status().Update(ctx, &p); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// TestB083_OneIdentityIsOnePod has the node of a pod that is being deleted be out of reach: for as long as
+// the pod's object is there it has no successor, whoever asks.
+func TestB083_OneIdentityIsOnePod(t *testing.T) {
 	w := newWorld(t, 1, nil)
-	w.expect("db-0 one?")
+	w.expect("db-0 one?", "db-0 one")
 	var p corev1.Pod
 	if err := w.client.Get(ctx, client.ObjectKey{Namespace: "ns", Name: "db-0"}, &p); err != nil {
 		t.Fatal(err)
 	}
-	p.Status.Phase = corev1.PodFailed
-	if err := w.client.Status().Update(ctx, &p); err != nil {
+	p.Finalizers = []string{"example.com/node-is-away"}
+	if err := w.client.Update(ctx, &p); err != nil {
 		t.Fatal(err)
 	}
-	w.expect("", "db-0 one?")
+	if err := w.client.Delete(ctx, &p); err != nil {
+		t.Fatal(err)
+	}
+	w.client.Writes()
+	for range 3 {
+		w.clock.Step(time.Hour)
+		w.r = statefulset.NewReconciler(w.client, w.client, w.clock, events.NewFakeRecorder(10)) // a new process
+		w.pass()
+	}
+	for _, write := range w.client.Writes() {
+		if strings.Contains(write, "Pod") {
+			t.Errorf("%s, though the pod's object is there", write)
+		}
+	}
+	if err := w.client.Get(ctx, client.ObjectKey{Namespace: "ns", Name: "db-0"}, &p); err != nil {
+		t.Fatal(err)
+	}
+	p.Finalizers = nil
+	if err := w.client.Update(ctx, &p); err != nil {
+		t.Fatal(err)
+	}
+	w.expect("db-0 one?")
 }
 
 func TestIdentity(t *testing.T) {
