@@ -98,7 +98,7 @@ func available(t *testing.T, c client.Client, want int32) func() bool {
 // revisions are renewals of leases.
 func TestConvergedWritesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cp, c := start(t, setpoint.Options{})
+		cp, c := start(t, setpoint.Options{History: time.Hour})
 		for _, obj := range []client.Object{deployment(5), service()} {
 			if err := c.Create(t.Context(), obj); err != nil {
 				t.Fatal(err)

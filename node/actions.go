@@ -113,7 +113,8 @@ func (w *worker) config(ctx context.Context, of subject) (ContainerConfig, error
 	}
 	config := ContainerConfig{
 		ID: of.id, Image: c.Image, Env: env.list(), Mounts: mounts, WorkingDir: c.WorkingDir,
-		Resources: resourcesOf(c), Finite: finite(of.pod, c), Stdin: c.Stdin, StdinOnce: c.StdinOnce, TTY: c.TTY,
+		Resources: resourcesOf(c), Stdin: c.Stdin, StdinOnce: c.StdinOnce, TTY: c.TTY,
+		Init: isInit(of.pod, c) && !sidecar(c), Job: ofJob(of.pod) && !isInit(of.pod, c),
 	}
 	// Arguments alone go to the image's program, which only some runtimes have.
 	if len(c.Command) > 0 {
@@ -201,11 +202,7 @@ func (w *worker) ask(ctx context.Context, handler *corev1.ProbeHandler, of subje
 	return probe.Check(ctx, handler, w.target(of))
 }
 
-// finite says whether somebody waits for the container to end.
-func finite(pod *corev1.Pod, c *corev1.Container) bool {
-	if isInit(pod, c) {
-		return !sidecar(c)
-	}
+func ofJob(pod *corev1.Pod) bool {
 	owner := metav1.GetControllerOf(pod)
 	return owner != nil && owner.Kind == "Job" && strings.HasPrefix(owner.APIVersion, batchv1.GroupName+"/")
 }

@@ -107,9 +107,9 @@ type ContainerConfig struct {
 	Groups      []int64 // supplementary groups
 	Resources   Resources
 
-	// Finite says that somebody waits for the instance to end: it is an init
-	// container's or a Job's. A runtime that runs programs need not know.
-	Finite bool
+	// Init and Job say who waits for the instance to end: the containers after it,
+	// and the pod's Job. A runtime that runs programs need not know.
+	Init, Job bool
 
 	// What clients may attach to. With StdinOnce the input ends with the first
 	// client's; with TTY the three streams are one terminal.

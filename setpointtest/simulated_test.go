@@ -8,12 +8,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/setpoint-dev/setpoint/node/simulated"
 	"github.com/setpoint-dev/setpoint/setpointtest"
 )
 
-// What a test's pods wait for happens by itself: init containers end, probes succeed, Jobs complete.
+// What a test's pods wait for happens by itself: init containers end, probes succeed, and Jobs complete
+// if asked to.
 func TestSimulatedPodsGetWhereTheyShould(t *testing.T) {
-	cp := setpointtest.Start(t, setpointtest.Nodes(1))
+	cp := setpointtest.Start(t, setpointtest.Nodes(1), setpointtest.Containers(simulated.Handlers{JobsEnd: true}))
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"},
 		Spec: corev1.PodSpec{

@@ -62,7 +62,7 @@ func newNode() *cobra.Command {
 next start finds it. It opens every connection itself: the server needs no way to the node.
 
 With --simulated it is many nodes, on which nothing runs: their containers start at once and stay until they
-are asked to end. They show how controllers, schedulers and clients behave when there is much to do.`,
+are asked to end; those of Jobs have succeeded. They show how controllers, schedulers and clients behave when there is much to do.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts, err := f.options()
@@ -115,7 +115,7 @@ func runSimulated(ctx context.Context, config *rest.Config, opts setpoint.NodeOp
 		one := opts
 		one.Name = fmt.Sprintf("%s-%d", opts.Name, i)
 		one.StateDir = filepath.Join(opts.StateDir, one.Name)
-		one.Runtime = network.New(nil, simulated.Handlers{})
+		one.Runtime = network.New(nil, simulated.Handlers{JobsEnd: true})
 		one.NoProxy = true
 		nodes.Go(func() error { return setpoint.RunNode(ctx, config, one) })
 	}

@@ -1,6 +1,6 @@
 // Package simulated is a node.Runtime that runs nothing. Its containers start at once, run until
-// they are asked to end or a test ends them, and leave no trace on the machine. Those that somebody
-// waits for, init containers and Jobs', have succeeded at once; probes succeed. It is what makes
+// they are asked to end or a test ends them, and leave no trace on the machine. Init
+// containers have succeeded at once, and so have Jobs' if asked for; probes succeed. It is what makes
 // pods ready in tests, and on nodes that are only there to be scheduled to.
 //
 // It keeps the promises of node.Runtime except that it survives nothing: what it knows is in memory.
@@ -33,6 +33,8 @@ type Container struct{ Namespace, Pod, Name string }
 // Handlers say what happens when somebody asks something of a container. Each may be nil; they are
 // called concurrently, and must return when the context or the connection ends.
 type Handlers struct {
+	// JobsEnd has the containers of Jobs succeed at once, instead of running until they are ended.
+	JobsEnd bool
 	// Exec plays a command, and returns its exit code.
 	Exec func(ctx context.Context, of Container, command []string, s node.Streams) (int32, error)
 	// Probe answers a probe or a hook; the error says why the answer is not a success.
@@ -128,10 +130,11 @@ func (r *Runtime) StartContainer(_ context.Context, config node.ContainerConfig)
 	again := find(p, config.ID) != nil
 	if !again {
 		now := r.clock.Now()
-		state := node.ContainerState{ID: config.ID, Running: !config.Finite, StartedAt: now}
-		if config.Finite {
+		state := node.ContainerState{ID: config.ID, StartedAt: now}
+		if config.Init || config.Job && r.handlers.JobsEnd {
 			state.FinishedAt = now
 		} else {
+			state.Running = true
 			r.ended[config.ID] = make(chan struct{})
 		}
 		p.Containers = append(p.Containers, state)

@@ -45,12 +45,14 @@ func createPod(t *testing.T, r *simulated.Runtime) {
 	}
 }
 
-// What somebody waits for has ended well at once; the rest runs.
-func TestFiniteContainersSucceed(t *testing.T) {
-	for _, finite := range []bool{true, false} {
-		r := simulated.New(nil, simulated.Handlers{})
+// What the pod waits for has ended well at once, and what a Job does if asked for; the rest runs.
+func TestContainersThatEnd(t *testing.T) {
+	for _, test := range []struct{ init, job, jobsEnd, ends bool }{
+		{false, false, true, false}, {true, false, false, true}, {false, true, false, false}, {false, true, true, true},
+	} {
+		r := simulated.New(nil, simulated.Handlers{JobsEnd: test.jobsEnd})
 		createPod(t, r)
-		config := node.ContainerConfig{ID: node.ContainerID{Pod: "p", Name: "c"}, Finite: finite}
+		config := node.ContainerConfig{ID: node.ContainerID{Pod: "p", Name: "c"}, Init: test.init, Job: test.job}
 		if err := r.StartContainer(t.Context(), config); err != nil {
 			t.Fatal(err)
 		}
@@ -59,8 +61,8 @@ func TestFiniteContainersSucceed(t *testing.T) {
 			t.Fatalf("the runtime has %v, %v", pods, err)
 		}
 		c := pods[0].Containers[0]
-		if c.Running == finite || c.ExitCode != 0 || c.FinishedAt.IsZero() == finite {
-			t.Errorf("finite %v: %+v", finite, c)
+		if c.Running == test.ends || c.ExitCode != 0 || c.FinishedAt.IsZero() == test.ends {
+			t.Errorf("%+v: %+v", test, c)
 		}
 	}
 }
