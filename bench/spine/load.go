@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -35,27 +36,88 @@ func (l *load) creates(ctx context.Context) (perSecond float64, failures int, er
 	})
 }
 
+// makeBig makes the object that gets reads.
+func (l *load) makeBig(ctx context.Context) error {
+	return l.send(ctx, http.MethodPost, configMaps, configMap("big", 2900), http.StatusCreated)
+}
+
 // gets reads one object of 3 KB for the length of the load and returns how often a second.
 func (l *load) gets(ctx context.Context) (perSecond float64, failures int, err error) {
-	if err := l.send(ctx, http.MethodPost, configMaps, configMap("big", 2900), http.StatusCreated); err != nil {
-		return 0, 0, err
-	}
 	return l.run(ctx, func(int, int) error {
 		return l.send(ctx, http.MethodGet, configMaps+"/big", nil, http.StatusOK)
 	})
 }
 
-const leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-
-// renewals renews the leases of 1,000 nodes, as kubelets do, for the length of the load and returns
-// how many a second.
-func (l *load) renewals(ctx context.Context) (perSecond float64, failures int, err error) {
-	const nodes = 1000
-	for i := range nodes {
-		if err := l.send(ctx, http.MethodPost, leases, lease(i, 0), http.StatusCreated); err != nil {
-			return 0, 0, err
+// makeNoops makes an object for each client of noops.
+func (l *load) makeNoops(ctx context.Context) error {
+	for client := range l.set.clients {
+		err := l.send(ctx, http.MethodPost, configMaps, configMap(noop(client), 900), http.StatusCreated)
+		if err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+func noop(client int) string { return fmt.Sprint("noop-", client) }
+
+// noops patches objects to what they already are for the length of the load, and returns how many a
+// second. An error says that they did not stay as they are.
+func (l *load) noops(ctx context.Context) (perSecond float64, failures int, err error) {
+	before, err := l.revision(ctx, configMaps+"/"+noop(0))
+	if err != nil {
+		return 0, 0, err
+	}
+	patch := []byte(`{"metadata":{"labels":null},"data":{"more":null}}`)
+	perSecond, failures, err = l.run(ctx, func(client, _ int) error {
+		return l.send(ctx, http.MethodPatch, configMaps+"/"+noop(client), patch, http.StatusOK)
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	after, err := l.revision(ctx, configMaps+"/"+noop(0))
+	if err == nil && after != before {
+		err = fmt.Errorf("patches that change nothing moved resourceVersion from %s to %s", before, after)
+	}
+	return perSecond, failures, err
+}
+
+// revision returns the resourceVersion of an object.
+func (l *load) revision(ctx context.Context, path string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, l.host+path, nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := l.web.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	var obj struct {
+		Metadata struct{ ResourceVersion string }
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&obj); err != nil {
+		return "", fmt.Errorf("GET %s: %s: %w", path, resp.Status, err)
+	}
+	return obj.Metadata.ResourceVersion, nil
+}
+
+const leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+
+const nodes = 1000
+
+// makeLeases makes the leases of 1,000 nodes.
+func (l *load) makeLeases(ctx context.Context) error {
+	for i := range nodes {
+		if err := l.send(ctx, http.MethodPost, leases, lease(i, 0), http.StatusCreated); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// renewals renews the leases, as kubelets do, for the length of the load and returns how many a second.
+func (l *load) renewals(ctx context.Context) (perSecond float64, failures int, err error) {
 	each := nodes / l.set.clients // of a client
 	return l.run(ctx, func(client, n int) error {
 		node := client*each + n%each

@@ -7,15 +7,16 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
 
 // A room of its own, so that what the other loads made is in none of the answers.
-const listed = "/api/v1/namespaces/kube-public/configmaps"
+const listed = "/api/v1/namespaces/kube-public/pods"
 
 const (
-	listObjects  = 5000
+	listObjects  = 10_000
 	listsMeasure = 10
 	watchers     = 1000
 	watchWrites  = 50
@@ -35,14 +36,21 @@ func (l *load) lists(ctx context.Context) (time.Duration, error) {
 	return took[len(took)/2], nil
 }
 
-// fill makes objects of 3 KB in a namespace.
+// pod is one of about 3 KB that nobody schedules.
+func pod(n int) []byte {
+	return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"l-%d","labels":{"app":"web"}},"spec":{`+
+		`"schedulerName":"nobody","containers":[{"name":"c","image":"example.com/app:1","env":[%s]}]}}`, n,
+		strings.Repeat(`{"name":"A","value":"a value of the usual length, more or less"},`, 25)+`{"name":"B","value":"b"}`)
+}
+
+// fill makes pods in a namespace.
 func (l *load) fill(ctx context.Context) error {
 	var group sync.WaitGroup
 	failed := make([]error, l.set.clients)
 	for client := range l.set.clients {
 		group.Go(func() {
 			for n := client; n < listObjects && failed[client] == nil; n += l.set.clients {
-				failed[client] = l.send(ctx, http.MethodPost, listed, configMap(fmt.Sprint("l-", n), 2900), http.StatusCreated)
+				failed[client] = l.send(ctx, http.MethodPost, listed, pod(n), http.StatusCreated)
 			}
 		})
 	}

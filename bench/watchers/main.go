@@ -128,6 +128,6 @@ func (b *bench) run(ctx context.Context) error {
 
 // sample prints what the server and the kernel hold.
 func (b *bench) sample(when string) {
-	fmt.Printf("%-22s %4d MB resident, sockets %3d MB, processor %v\n", when, b.subject.Memory()>>20,
+	fmt.Printf("%-22s %4d MB resident, sockets %3d MB, processor %v\n", when, b.subject.Memory().Resident>>20,
 		socketBytes()>>20, b.subject.Processor())
 }

@@ -30,8 +30,17 @@ type Subject interface {
 	Client() (*http.Client, string, error)
 	// Processor is what its processes have used of the processors so far.
 	Processor() time.Duration
-	// Memory is what its processes have resident, in bytes.
-	Memory() int64
+	// Memory is what its processes have in memory.
+	Memory() Memory
+	// ForgetPeak has Memory.Peak begin anew.
+	ForgetPeak()
+}
+
+// Memory is what processes have in memory, in bytes.
+type Memory struct {
+	Resident int64
+	Made     int64 // by themselves: without what is mapped of files, which are the programs
+	Peak     int64 // the most that was ever resident
 }
 
 // processes are what a subject consists of.
@@ -76,16 +85,26 @@ func (p *processes) Processor() time.Duration {
 	return sum
 }
 
-func (p *processes) Memory() int64 {
-	var sum int64
+func (p *processes) Memory() (sum Memory) {
 	for _, cmd := range p.running {
 		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
-		if _, rest, ok := strings.Cut(string(status), "VmRSS:"); ok {
-			kb, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-			sum += kb << 10
+		for line := range strings.Lines(string(status)) {
+			name, value, _ := strings.Cut(line, ":")
+			into := map[string]*int64{"VmRSS": &sum.Resident, "RssAnon": &sum.Made, "VmHWM": &sum.Peak}[name]
+			if into == nil {
+				continue
+			}
+			kb, _ := strconv.ParseInt(strings.Fields(value)[0], 10, 64)
+			*into += kb << 10
 		}
 	}
 	return sum
+}
+
+func (p *processes) ForgetPeak() {
+	for _, cmd := range p.running {
+		_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", cmd.Process.Pid), []byte("5"), 0)
+	}
 }
 
 // untilReady asks until /readyz answers 200.
