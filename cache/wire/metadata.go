@@ -55,9 +55,8 @@ type resource struct {
 	namespace string
 }
 
-// partial asks for metadata in JSON, or in protobuf where the server has it.
-const partial = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1," +
-	"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+// partial asks for metadata in JSON, which is less work than protobuf at both ends.
+const partial = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
 func (r resource) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	opts.Watch = true
