@@ -80,14 +80,12 @@ func (f *planeFlags) run(cmd *cobra.Command, opts setpoint.Options) (err error) 
 		return advised(err, opts.DataDir)
 	}
 	defer func() { err = errors.Join(err, cp.Stop()) }()
-	if err := cp.Start(cmd.Context()); err != nil {
-		return err
-	}
-	access, err := cp.Kubeconfig()
-	if err != nil {
-		return err
-	}
-	if err := pki.WriteFile(f.kubeconfig, access); err != nil {
+	// The port is open, and who finds it in the file is answered as soon as there is a server: there is
+	// no need for the file to wait for that, nor for the server to wait for the file.
+	written := make(chan error, 1)
+	go func() { written <- f.writeKubeconfig(cp) }()
+	err = cp.Start(cmd.Context())
+	if err := errors.Join(err, <-written); err != nil {
 		return err
 	}
 	path := f.kubeconfig
@@ -97,6 +95,14 @@ func (f *planeFlags) run(cmd *cobra.Command, opts setpoint.Options) (err error) 
 	fmt.Fprintf(cmd.OutOrStdout(), "ready after %s, serving on https://%s\n\n  export KUBECONFIG=%s\n\n",
 		time.Since(began).Round(time.Millisecond), cp.Address(), path)
 	return cp.Wait()
+}
+
+func (f *planeFlags) writeKubeconfig(cp *setpoint.ControlPlane) error {
+	access, err := cp.Kubeconfig()
+	if err != nil {
+		return err
+	}
+	return pki.WriteFile(f.kubeconfig, access)
 }
 
 func newUp() *cobra.Command {
