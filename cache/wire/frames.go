@@ -26,6 +26,7 @@ const (
 // next Read, as runtime.Framer has it.
 type frames struct {
 	source io.ReadCloser
+	room   []byte // empty, where buf is a part of
 	buf    []byte // read and not yet given away
 	frame  []byte // the rest of a frame that was begun; part of buf
 	begun  bool
@@ -70,16 +71,17 @@ func (f *frames) next() ([]byte, error) {
 	}
 }
 
-// makeRoom has the buffer begin with what is left in it, and have room behind that.
+// makeRoom has the buffer begin with what is left in it, and have room behind that. What was given
+// away is no longer wanted, so its place can be used again.
 func (f *frames) makeRoom() {
 	if cap(f.buf) > len(f.buf) && len(f.buf) > 0 {
 		return
 	}
 	size := max(roomMin, 2*len(f.buf))
-	if len(f.buf) == 0 && cap(f.buf) >= roomMin/2 && cap(f.buf) <= roomKept {
-		return
+	if cap(f.room) < size || cap(f.room) > roomKept && len(f.buf) == 0 {
+		f.room = make([]byte, 0, size)
 	}
-	f.buf = append(make([]byte, 0, size), f.buf...)
+	f.buf = append(f.room, f.buf...)
 }
 
 // boundary looks for the end of an object, across reads.

@@ -43,6 +43,23 @@ func TestHead(t *testing.T) {
 	}
 }
 
+// A watch reads each event into the place of the one before.
+func TestEventsShareABuffer(t *testing.T) {
+	const events = 1000
+	one := `{"type":"MODIFIED","object":` + owned + "}\n"
+	read := wire.NewEvents(io.NopCloser(iotest.OneByteReader(strings.NewReader(strings.Repeat(one, events)))))
+	allocated := testing.AllocsPerRun(1, func() {
+		for range events / 2 {
+			if event, err := read.Next(); err != nil || string(event.Object) != owned {
+				t.Fatalf("read %s, %v", event.Object, err)
+			}
+		}
+	})
+	if allocated > 10 {
+		t.Errorf("%v allocations for %d events, want none for each", allocated, events/2)
+	}
+}
+
 // FuzzHead compares with a full decoding, where that is of one mind: no member is given twice, and
 // no name is written with escapes.
 func FuzzHead(f *testing.F) {
