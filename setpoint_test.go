@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -349,4 +350,42 @@ func Example() {
 	}
 	fmt.Println(ns.Name, ns.Status.Phase)
 	// Output: example Active
+}
+
+// TestNodeOffersWhatItIsSaidToHave is how somebody advertises devices of a node: by its capacity.
+func TestNodeOffersWhatItIsSaidToHave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, c := start(t, setpoint.Options{})
+		var n corev1.Node
+		read := func() error { return c.Get(t.Context(), client.ObjectKey{Name: "n1"}, &n) }
+		settle(t, "the node is there", func() bool { return read() == nil })
+
+		const dongle, own = "example.com/dongle", corev1.ResourcePods
+		before := n.Status.Capacity[own]
+		for _, step := range []struct{ patch, want string }{
+			{`[{"op":"add","path":"/status/capacity/example.com~1dongle","value":"4"}]`, "4"},
+			{`[{"op":"replace","path":"/status/capacity/example.com~1dongle","value":"3"}]`, "3"},
+			{`[{"op":"remove","path":"/status/capacity/example.com~1dongle"}]`, ""},
+		} {
+			if err := c.Status().Patch(t.Context(), &n, client.RawPatch(types.JSONPatchType, []byte(step.patch))); err != nil {
+				t.Fatal(err)
+			}
+			<-time.After(time.Minute)
+			synctest.Wait()
+			if err := read(); err != nil {
+				t.Fatal(err)
+			}
+			for what, list := range map[string]corev1.ResourceList{
+				"capacity": n.Status.Capacity, "allocatable": n.Status.Allocatable,
+			} {
+				got, has := list[dongle]
+				if has != (step.want != "") || has && got.String() != step.want {
+					t.Errorf("after %s the %s is %v", step.patch, what, list)
+				}
+			}
+			if after := n.Status.Capacity[own]; !after.Equal(before) {
+				t.Errorf("the node's own capacity was %v and is %v", &before, &after)
+			}
+		}
+	})
 }

@@ -96,10 +96,21 @@ func (r *registration) update(ctx context.Context, node *corev1.Node) error {
 	want.Status = *r.desired.Status.DeepCopy()
 	want.Status.Images, want.Status.VolumesAttached, want.Status.VolumesInUse = images, attached, inUse
 	want.Status.Conditions = r.conditions(conditions)
+	keepExtended(&want.Status, base.Status.Capacity)
 	if equality.Semantic.DeepEqual(base.Status, want.Status) {
 		return nil
 	}
 	return r.agent.Client.Status().Patch(ctx, want, client.StrategicMergeFrom(base))
+}
+
+// keepExtended keeps what an administrator or a plug-in says that the node has beside its own, and
+// makes all of it allocatable: writing the capacity is how that is done.
+func keepExtended(status *corev1.NodeStatus, capacity corev1.ResourceList) {
+	for name, quantity := range capacity {
+		if _, own := status.Capacity[name]; !own && strings.Contains(string(name), "/") {
+			status.Capacity[name], status.Allocatable[name] = quantity, quantity
+		}
+	}
 }
 
 // conditions returns the old ones with the agent's own brought up to date. A
