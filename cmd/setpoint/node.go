@@ -55,6 +55,7 @@ func newNode() *cobra.Command {
 	var log logFlags
 	var kubeconfig, dataDir string
 	var count int
+	var handlers simulated.Handlers
 	cmd := &cobra.Command{
 		Use:   "node",
 		Short: "Run a node that joins a server",
@@ -62,7 +63,7 @@ func newNode() *cobra.Command {
 next start finds it. It opens every connection itself: the server needs no way to the node.
 
 With --simulated it is many nodes, on which nothing runs: their containers start at once and stay until they
-are asked to end; those of Jobs have succeeded. They show how controllers, schedulers and clients behave when there is much to do.`,
+are asked to end; with --simulated-jobs-end, those of Jobs succeed at once. They show how controllers, schedulers and clients behave when there is much to do.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts, err := f.options()
@@ -85,7 +86,7 @@ are asked to end; those of Jobs have succeeded. They show how controllers, sched
 			}
 			opts.StateDir = filepath.Join(dataDir, "node")
 			if pretend {
-				return runSimulated(cmd.Context(), config, opts, count)
+				return runSimulated(cmd.Context(), config, opts, count, handlers)
 			}
 			return setpoint.RunNode(cmd.Context(), config, opts)
 		},
@@ -94,6 +95,7 @@ are asked to end; those of Jobs have succeeded. They show how controllers, sched
 	flags.StringVar(&kubeconfig, "kubeconfig", "", "`file` that says where the server is and who this is")
 	flags.StringVar(&dataDir, "data-dir", defaultDataDir(), "`folder` of the workloads' state, files and logs")
 	flags.IntVar(&count, "simulated", 0, "pretend to be this `many` nodes, named with -0, -1 and so on behind the name")
+	flags.BoolVar(&handlers.JobsEnd, "simulated-jobs-end", false, "have the containers of Jobs succeed on simulated nodes")
 	f.add(flags)
 	log.add(flags)
 	return cmd
@@ -101,7 +103,9 @@ are asked to end; those of Jobs have succeeded. They show how controllers, sched
 
 // runSimulated runs nodes that only pretend to run what they are given, until the context ends or
 // one of them fails. Each watches for itself, as nodes of their own machines would.
-func runSimulated(ctx context.Context, config *rest.Config, opts setpoint.NodeOptions, count int) error {
+func runSimulated(ctx context.Context, config *rest.Config, opts setpoint.NodeOptions, count int,
+	handlers simulated.Handlers,
+) error {
 	if opts.Name == "" {
 		host, err := os.Hostname()
 		if err != nil {
@@ -115,7 +119,7 @@ func runSimulated(ctx context.Context, config *rest.Config, opts setpoint.NodeOp
 		one := opts
 		one.Name = fmt.Sprintf("%s-%d", opts.Name, i)
 		one.StateDir = filepath.Join(opts.StateDir, one.Name)
-		one.Runtime = network.New(nil, simulated.Handlers{JobsEnd: true})
+		one.Runtime = network.New(nil, handlers)
 		one.NoProxy = true
 		nodes.Go(func() error { return setpoint.RunNode(ctx, config, one) })
 	}
