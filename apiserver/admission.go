@@ -121,7 +121,7 @@ func (s *state) Entries(k *kinds.Kind, namespace string) []*store.Entry {
 }
 
 func (s *state) Read(k *kinds.Kind, e *store.Entry) (kinds.Object, error) {
-	return decodeStored(s.write.kinds, k, e.Value)
+	return decodeStored(s.write.ctx, s.write.kinds, k, e.Value)
 }
 
 func (s *state) Equivalents(k *kinds.Kind) (others []*kinds.Kind) {
@@ -134,9 +134,20 @@ func (s *state) Equivalents(k *kinds.Kind) (others []*kinds.Kind) {
 }
 
 func (s *state) Convert(obj kinds.Object, from, to *kinds.Kind) (kinds.Object, error) {
+	if to.Form != nil {
+		objs, err := to.Form.From(s.write.ctx, []kinds.Object{tree.CopyMap(obj)})
+		if err != nil {
+			return nil, err
+		}
+		return objs[0], nil
+	}
 	at := *s.write
 	at.kind = from
-	return decodeStored(s.write.kinds, to, at.encode(tree.CopyMap(obj)).Value)
+	op, err := at.encode(tree.CopyMap(obj))
+	if err != nil {
+		return nil, err
+	}
+	return decodeStored(s.write.ctx, s.write.kinds, to, op.Value)
 }
 
 func (s *state) Settle(a *admission.Attributes, obj kinds.Object) error {
@@ -190,7 +201,7 @@ func (s *Server) endpointOf(ctx context.Context, namespace, name string, port in
 	}
 	set := s.kinds.Current()
 	read := func(k *kinds.Kind, e *store.Entry) kinds.Object {
-		obj, err := decodeStored(set, k, e.Value)
+		obj, err := decodeStored(ctx, set, k, e.Value)
 		if err != nil {
 			return nil
 		}

@@ -39,6 +39,8 @@ type definitions struct {
 type definition struct {
 	*crd.Definition
 	kinds []*kinds.Kind
+	// kept is the record of the version in which objects are stored, served or not.
+	kept *kinds.Kind
 	// since is the revision before which objects may be of another form; zero if none are.
 	since int64
 	// replaced is closed when objects are served otherwise, or no longer.
@@ -153,9 +155,10 @@ func (d *definitions) put(e *store.Entry, created bool) {
 		next.replaced = make(chan struct{})
 	}
 	if sameForm && read.SameKinds(old.Definition) {
-		next.kinds = old.kinds
+		next.kinds, next.kept = old.kinds, old.kept
 	} else {
-		next.kinds = read.Kinds(next.since, next.replaced)
+		ask := crd.Converters{Post: d.server.webhooks.Post, UID: d.server.random.uid}
+		next.kinds, next.kept = read.Kinds(next.since, ask, next.replaced)
 	}
 	d.byName[e.Key.Path] = next
 }
@@ -167,8 +170,11 @@ func (d *definitions) drop(name string) {
 		return
 	}
 	close(old.replaced)
-	for _, k := range old.kinds {
-		d.server.managedTypes.Delete(k.Schema)
+	d.server.converted.forget()
+	if old.kept != nil {
+		for _, f := range old.kept.Form.All {
+			d.server.managedTypes.Delete(f.Schema)
+		}
 	}
 	delete(d.byName, name)
 }

@@ -130,10 +130,10 @@ func (d *definitions) finish(ctx context.Context, def *definition) (changed bool
 // deleteObjects deletes all objects of a definition and returns how many wait for their finalizers.
 func (d *definitions) deleteObjects(ctx context.Context, def *definition) (left int, err error) {
 	snap, err := d.server.store.Snapshot(ctx)
-	if err != nil || len(def.kinds) == 0 {
+	k := def.kept
+	if err != nil || k == nil {
 		return 0, err
 	}
-	k := def.kinds[0]
 	for e := range entries(snap, storageResource(k), "", "") {
 		if terminating(e) {
 			left++
@@ -177,7 +177,10 @@ func (d *definitions) write(
 	if _, err := k.Schema.Conform(obj); err != nil {
 		return false, err
 	}
-	op := t.encode(obj)
+	op, err := t.encode(obj)
+	if err != nil {
+		return false, err
+	}
 	op.Type, op.Expect = store.Put, entry.Revision
 	if tree.Has(obj, "metadata", "deletionTimestamp") && len(tree.List(obj, "metadata", "finalizers")) == 0 {
 		op.Type = store.Delete

@@ -122,7 +122,7 @@ func (f *fence) holds(t *write, entry *store.Entry) error {
 		return f.lost("is gone")
 	}
 	kind := t.kinds.Kind(schema.GroupVersionKind{Group: leasesResource.Group, Version: "v1", Kind: "Lease"})
-	lease, err := decodeStored(t.kinds, kind, entry.Value)
+	lease, err := decodeStored(t.ctx, t.kinds, kind, entry.Value)
 	if err != nil {
 		return err
 	}

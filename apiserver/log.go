@@ -55,7 +55,7 @@ func (s *Server) object(r *request) (kinds.Object, error) {
 	if e == nil {
 		return nil, apierrors.NewNotFound(r.kind.GroupResource(), r.name)
 	}
-	return decodeStored(r.kinds, r.kind, e.Value)
+	return decodeStored(r.http.Context(), r.kinds, r.kind, e.Value)
 }
 
 // streamLog asks the agent and passes on what it says, as it comes.

@@ -272,7 +272,7 @@ func (s *Server) endpointSlices(r *request, service string) ([]kinds.Object, err
 	}
 	var found []kinds.Object
 	for e := range entries(snap, storageResource(k), r.namespace+"/", "") {
-		slice, err := decodeStored(r.kinds, k, e.Value)
+		slice, err := decodeStored(r.http.Context(), r.kinds, k, e.Value)
 		if err != nil {
 			return nil, err
 		}
@@ -297,5 +297,5 @@ func (s *Server) lookUp(r *request, resource, namespace, name string) (kinds.Obj
 	if e == nil {
 		return nil, apierrors.NewNotFound(k.GroupResource(), name)
 	}
-	return decodeStored(r.kinds, k, e.Value)
+	return decodeStored(r.http.Context(), r.kinds, k, e.Value)
 }

@@ -59,6 +59,9 @@ type page struct {
 	entries   []*store.Entry
 	next      string // the continue token; "" on the last page
 	remaining int    // how many come after the page; -1 if that is not known
+	// own are the entries in the form of the kind, where a webhook is asked for that: before the first
+	// byte of an answer is written. It is nil for all others.
+	own [][]byte
 	// saysContinue says that the token is written even if it is "", as upstream does for declared kinds.
 	saysContinue bool
 }
@@ -72,15 +75,35 @@ func (s *Server) page(r *request, opts *listOptions) (*page, error) {
 	p := &page{revision: snap.Revision(), remaining: -1}
 	if opts.limit == 0 && opts.selector.all() {
 		p.entries, _ = snap.List(storageResource(r.kind), store.ListOptions{Prefix: r.prefix(), After: after})
-		return p, checkReadable(r.kind.GroupResource(), p.entries)
-	}
-	for e := range entries(snap, storageResource(r.kind), r.watchPrefix(), after) {
-		if err := checkReadable(r.kind.GroupResource(), []*store.Entry{e}); err != nil {
-			return nil, err // its labels and fields are not known
+		if err := checkReadable(r.kind.GroupResource(), p.entries); err != nil {
+			return nil, err
 		}
-		ok, err := opts.selector.matches(e)
+		return p, s.convertPage(r, p)
+	}
+	for chunk := range chunksOf(snap, storageResource(r.kind), r.watchPrefix(), after) {
+		full, err := s.fill(p, snap, chunk, r, opts)
 		if err != nil {
 			return nil, err
+		}
+		if full {
+			break
+		}
+	}
+	return p, s.convertPage(r, p)
+}
+
+// fill adds what is chosen of a chunk to a page; full says that there is more than fits.
+func (s *Server) fill(p *page, snap store.Snapshot, chunk []*store.Entry, r *request, opts *listOptions) (full bool, err error) {
+	if err := s.learn(r, &opts.selector, chunk...); err != nil {
+		return false, err
+	}
+	for _, e := range chunk {
+		if err := checkReadable(r.kind.GroupResource(), []*store.Entry{e}); err != nil {
+			return false, err // its labels and fields are not known
+		}
+		ok, err := opts.selector.matches(r.http.Context(), e)
+		if err != nil {
+			return false, err
 		}
 		if !ok {
 			continue
@@ -92,27 +115,51 @@ func (s *Server) page(r *request, opts *listOptions) (*page, error) {
 			if opts.selector.all() {
 				p.remaining = snap.Count(storageResource(r.kind), store.ListOptions{Prefix: r.prefix(), After: last})
 			}
-			break
+			return true, nil
 		}
 		p.entries = append(p.entries, e)
 	}
-	return p, nil
+	return false, nil
+}
+
+// convertPage has a page's objects in the form of the kind, where a webhook must be asked for it.
+func (s *Server) convertPage(r *request, p *page) (err error) {
+	if r.kind.Form != nil && r.kind.Form.Asks {
+		p.own, err = s.ownForms(r, p.entries)
+	}
+	return err
+}
+
+// item is an object of a page, in the form of the kind.
+func (s *Server) item(r *request, p *page, i int) ([]byte, error) {
+	if p.own != nil {
+		return p.own[i], nil
+	}
+	return s.ownForm(r, p.entries[i].Value)
 }
 
 // entries goes through a resource in order, a chunk at a time.
 func entries(snap store.Snapshot, resource, prefix, after string) iter.Seq[*store.Entry] {
-	const chunk = 500
 	return func(yield func(*store.Entry) bool) {
-		opts := store.ListOptions{Prefix: prefix, After: after, Limit: chunk}
-		for more := true; more; {
-			var found []*store.Entry
-			found, more = snap.List(resource, opts)
-			for _, e := range found {
+		for chunk := range chunksOf(snap, resource, prefix, after) {
+			for _, e := range chunk {
 				if !yield(e) {
 					return
 				}
 			}
-			if len(found) == 0 {
+		}
+	}
+}
+
+// chunksOf goes through a resource in order, some hundreds at a time.
+func chunksOf(snap store.Snapshot, resource, prefix, after string) iter.Seq[[]*store.Entry] {
+	const chunk = 500
+	return func(yield func([]*store.Entry) bool) {
+		opts := store.ListOptions{Prefix: prefix, After: after, Limit: chunk}
+		for more := true; more; {
+			var found []*store.Entry
+			found, more = snap.List(resource, opts)
+			if len(found) == 0 || !yield(found) {
 				return
 			}
 			opts.After = found[len(found)-1].Key.Path
@@ -225,8 +272,8 @@ func (s *Server) writeList(w io.Writer, media mediaType, r *request, p *page) er
 
 // writeItems writes the items with commas between them.
 func (s *Server) writeItems(out *chunks, r *request, p *page, item func(dst, own []byte) ([]byte, error)) error {
-	for i, e := range p.entries {
-		own, err := s.ownForm(r, e.Value)
+	for i := range p.entries {
+		own, err := s.item(r, p, i)
 		if err != nil {
 			return err
 		}

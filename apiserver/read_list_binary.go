@@ -38,10 +38,10 @@ func (s *Server) writeListProto(out *chunks, media mediaType, r *request, p *pag
 		return err
 	}
 	message = protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), message)
-	items := protoItems{s: s, r: r, media: media, of: itemForm(r, media)}
+	items := protoItems{s: s, r: r, page: p, media: media, of: itemForm(r, media)}
 	held, size := 0, len(message)
-	for i, e := range p.entries {
-		item, err := items.next(e.Value)
+	for i := range p.entries {
+		item, err := items.next(i)
 		if err != nil {
 			return err
 		}
@@ -53,8 +53,8 @@ func (s *Server) writeListProto(out *chunks, media mediaType, r *request, p *pag
 	}
 	apiVersion, kind := listForm(r, media)
 	out.buf = append(compiled.OpenEnvelope(out.buf, apiVersion, kind, size), message...)
-	for _, e := range p.entries[held:] {
-		item, err := items.next(e.Value)
+	for i := held; i < len(p.entries); i++ {
+		item, err := items.next(i)
 		if err != nil {
 			return err
 		}
@@ -71,15 +71,15 @@ func (s *Server) writeListProto(out *chunks, media mediaType, r *request, p *pag
 type protoItems struct {
 	s             *Server
 	r             *request
+	page          *page
 	media         mediaType
 	of            *form
 	message, item []byte
 }
 
-// next returns an object, given as its stored bytes, as a field of the list's message. It is good
-// until the next call.
-func (p *protoItems) next(value []byte) ([]byte, error) {
-	own, err := p.s.ownForm(p.r, value)
+// next returns an object of the page as a field of the list's message. It is good until the next call.
+func (p *protoItems) next(i int) ([]byte, error) {
+	own, err := p.s.item(p.r, p.page, i)
 	if err != nil {
 		return nil, err
 	}

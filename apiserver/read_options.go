@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -158,7 +159,7 @@ func checkFieldLabel(k *kinds.Kind, label string) error {
 func (sel *selector) all() bool { return sel.labels == nil && sel.fields == nil }
 
 // matches says whether an entry is chosen. The error is that of an entry that cannot be read.
-func (sel *selector) matches(e *store.Entry) (bool, error) {
+func (sel *selector) matches(ctx context.Context, e *store.Entry) (bool, error) {
 	if sel.all() {
 		return true, nil
 	}
@@ -166,7 +167,7 @@ func (sel *selector) matches(e *store.Entry) (bool, error) {
 	if sel.name != "" && sel.name != name {
 		return false, nil
 	}
-	m, err := memoOf(sel.set, sel.kind, e)
+	m, err := memoOf(ctx, sel.set, sel.kind, e)
 	if err != nil {
 		return false, err
 	}

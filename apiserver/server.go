@@ -97,6 +97,7 @@ type Server struct {
 	validators   []admission.Validator
 	webhooks     *webhook.Client
 	turns        *turns
+	converted    converted
 	managedTypes sync.Map // *schema.Schema to *managed.Type
 
 	// stopped is closed when watches have to end.

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -40,19 +41,19 @@ func (s *Server) ownForm(r *request, value []byte) ([]byte, error) {
 	if isOwnForm(r.kind, value) {
 		return value, nil
 	}
-	obj, err := decodeStored(r.kinds, r.kind, value)
+	obj, err := decodeStored(r.http.Context(), r.kinds, r.kind, value)
 	if err != nil {
 		return nil, err
 	}
-	out, at := r.kind.Schema.Append(make([]byte, 0, len(value)+256), obj)
+	return shownIn(r.kind, obj, value), nil
+}
+
+// shownIn returns an object in a kind's form, with the revision that its stored bytes have.
+func shownIn(k *kinds.Kind, obj kinds.Object, value []byte) []byte {
+	var op store.Op
+	op.Value, op.RevisionAt = k.Schema.Append(make([]byte, 0, len(value)+256), obj)
 	revision, _ := member(metadataOf(value), "resourceVersion")
-	if at < 0 || len(revision) < 2 {
-		return out, nil
-	}
-	stamped := make([]byte, 0, len(out)+len(revision))
-	stamped = append(stamped, out[:at]...)
-	stamped = append(stamped, revision[1:len(revision)-1]...)
-	return append(stamped, out[at:]...), nil
+	return stamped(op, string(bytes.Trim(revision, `"`)))
 }
 
 // isOwnForm says whether stored bytes are in the form of a kind, and can be served as they are.
@@ -62,10 +63,15 @@ func isOwnForm(k *kinds.Kind, value []byte) bool {
 		return false
 	case k.Form == nil:
 		return true
-	case !bytes.HasPrefix(value, k.Form.Prefix):
+	case !k.Form.Begins(value):
 		return false
 	}
 	return k.Form.Since == 0 || revisionOf(value) >= k.Form.Since
+}
+
+// isKeptForm says whether stored bytes are of the version in which the kind's objects are kept now.
+func isKeptForm(k *kinds.Kind, value []byte) bool {
+	return k.Form == nil || k.Form.Kept.Begins(value)
 }
 
 // revisionOf is the revision that stored bytes say they were written in.
@@ -77,12 +83,16 @@ func revisionOf(value []byte) int64 {
 
 // decodeStored returns the tree of an object, given as its stored bytes, in the form of a kind.
 // The tree is the caller's.
-func decodeStored(set *kinds.Set, k *kinds.Kind, value []byte) (kinds.Object, error) {
+func decodeStored(ctx context.Context, set *kinds.Set, k *kinds.Kind, value []byte) (kinds.Object, error) {
 	if err := readable(k.GroupResource(), value); err != nil {
 		return nil, err
 	}
 	if k.Form != nil {
-		return k.Form.Read(value)
+		objs, err := k.Form.Read(ctx, value)
+		if err != nil {
+			return nil, err
+		}
+		return objs[0], nil
 	}
 	stored := k
 	if at := k.Storage; at != nil {
@@ -159,26 +169,30 @@ func fieldsOf(k *kinds.Kind, obj kinds.Object) map[string]string {
 
 // memoOf returns the memo of an entry, and derives it if nobody has yet. A kind that is kept in
 // another's form has fields of its own, which are read each time: the slot is the other's.
-func memoOf(set *kinds.Set, k *kinds.Kind, e *store.Entry) (*memo, error) {
+func memoOf(ctx context.Context, set *kinds.Set, k *kinds.Kind, e *store.Entry) (*memo, error) {
 	if k.Storage != nil {
-		return deriveMemo(set, k, e)
+		return deriveMemo(ctx, set, k, e)
 	}
 	if m, ok := e.Memo.Load().(*memo); ok && m.of == k {
 		return m, nil
 	}
-	m, err := deriveMemo(set, k, e)
+	m, err := deriveMemo(ctx, set, k, e)
 	if err == nil {
 		e.Memo.Store(m)
 	}
 	return m, err
 }
 
-func deriveMemo(set *kinds.Set, k *kinds.Kind, e *store.Entry) (*memo, error) {
+func deriveMemo(ctx context.Context, set *kinds.Set, k *kinds.Kind, e *store.Entry) (*memo, error) {
 	m := &memo{labels: labelsOf(e.Value), of: k}
-	if len(k.Fields) > 0 {
-		obj, err := decodeStored(set, k, e.Value)
+	asks := k.Form != nil && k.Form.Asks && !isOwnForm(k, e.Value)
+	if len(k.Fields) > 0 || asks {
+		obj, err := decodeStored(ctx, set, k, e.Value)
 		if err != nil {
 			return nil, err
+		}
+		if asks {
+			return newMemo(k, obj), nil // labels are what the conversion makes of them
 		}
 		m.fields = fieldsOf(k, obj)
 	}

@@ -97,13 +97,18 @@ func (s *Server) sendInitial(out *stream, f *frames, b *beginning, opts *listOpt
 		return out.flush()
 	}
 	out.acquire()
-	for e := range entries(b.snap, storageResource(f.r.kind), f.r.watchPrefix(), "") {
-		var err error
-		if out.buf, err = f.initial(out.buf, e); err != nil {
+	for chunk := range chunksOf(b.snap, storageResource(f.r.kind), f.r.watchPrefix(), "") {
+		err := f.s.warm(f.r, chunk)
+		if err != nil {
 			return err
 		}
-		if err := out.full(); err != nil {
-			return err
+		for _, e := range chunk {
+			if out.buf, err = f.initial(out.buf, e); err != nil {
+				return err
+			}
+			if err := out.full(); err != nil {
+				return err
+			}
 		}
 	}
 	if opts.bookmarks {

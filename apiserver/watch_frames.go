@@ -50,12 +50,16 @@ func (s *Server) newFrames(media mediaType, r *request, sel *selector) (*frames,
 
 // initial appends the frame of an object that was there at the start.
 func (f *frames) initial(dst []byte, e *store.Entry) ([]byte, error) {
-	ok, err := f.selector.matches(e)
+	ok, err := f.concerns(e)
 	if err != nil || !ok {
 		return dst, err
 	}
+	own, err := f.s.ownForms(f.r, []*store.Entry{e})
+	if err != nil {
+		return dst, err
+	}
 	f.last = max(f.last, e.Revision)
-	return f.frame(dst, added, e.Value)
+	return f.frame(dst, added, own[0])
 }
 
 // event appends the frame of a change, if the watch is concerned. An object that a change brings
@@ -72,12 +76,12 @@ func (f *frames) event(dst []byte, ev *store.Event) ([]byte, error) {
 	natural := naturalType(was, is)
 	var err error
 	if was {
-		if was, err = f.selector.matches(ev.Prev); err != nil {
+		if was, err = f.concerns(ev.Prev); err != nil {
 			return dst, err
 		}
 	}
 	if is {
-		if is, err = f.selector.matches(ev.Entry); err != nil {
+		if is, err = f.concerns(ev.Entry); err != nil {
 			return dst, err
 		}
 	}
@@ -88,7 +92,26 @@ func (f *frames) event(dst []byte, ev *store.Event) ([]byte, error) {
 	if kind == natural && f.table == nil && isOwnForm(f.r.kind, shownAs(ev, kind)) {
 		return f.shared(dst, ev, kind)
 	}
-	return f.frame(dst, kind, shown(ev, kind))
+	e := ev.Entry
+	if kind == deleted {
+		e = ev.Prev
+	}
+	own, err := f.s.ownForms(f.r, []*store.Entry{e})
+	if err != nil {
+		return dst, err
+	}
+	if kind == deleted {
+		own[0] = restamped(own[0], ev.Entry.Revision)
+	}
+	return f.frame(dst, kind, own[0])
+}
+
+// concerns says whether the watch is about an entry.
+func (f *frames) concerns(e *store.Entry) (bool, error) {
+	if err := f.s.learn(f.r, f.selector, e); err != nil {
+		return false, err
+	}
+	return f.selector.matches(f.r.http.Context(), e)
 }
 
 func naturalType(was, is bool) string {
@@ -164,12 +187,8 @@ func (f *frames) shared(dst []byte, ev *store.Event, kind string) ([]byte, error
 	return append(dst, frame...), nil
 }
 
-// frame appends an event of an object, given as its stored bytes.
-func (f *frames) frame(dst []byte, kind string, value []byte) ([]byte, error) {
-	own, err := f.s.ownForm(f.r, value)
-	if err != nil {
-		return dst, err
-	}
+// frame appends an event of an object, in its own form.
+func (f *frames) frame(dst []byte, kind string, own []byte) ([]byte, error) {
 	if f.table == nil {
 		return f.envelope(dst, kind, own)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/setpoint-dev/setpoint/apiserver/authn"
 	"github.com/setpoint-dev/setpoint/kinds"
 	"github.com/setpoint-dev/setpoint/kinds/patch/managed"
+	compiled "github.com/setpoint-dev/setpoint/kinds/schema"
 	"github.com/setpoint-dev/setpoint/kinds/tree"
 )
 
@@ -85,10 +86,12 @@ func (s *Server) bootstrap(ctx context.Context, f first) error {
 var serverUser = &authn.User{Name: "system:apiserver", Groups: []string{authn.Masters}}
 
 // managedType returns what is known of a kind's fields for managedFields.
-func (s *Server) managedType(k *kinds.Kind) *managed.Type {
-	if t, ok := s.managedTypes.Load(k.Schema); ok {
+func (s *Server) managedType(k *kinds.Kind) *managed.Type { return s.managedTypeOf(k.Schema) }
+
+func (s *Server) managedTypeOf(of *compiled.Schema) *managed.Type {
+	if t, ok := s.managedTypes.Load(of); ok {
 		return t.(*managed.Type)
 	}
-	t, _ := s.managedTypes.LoadOrStore(k.Schema, managed.NewType(k.Schema))
+	t, _ := s.managedTypes.LoadOrStore(of, managed.NewType(of))
 	return t.(*managed.Type)
 }

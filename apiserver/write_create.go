@@ -140,7 +140,10 @@ func (t *write) insertOnce(obj kinds.Object) ([]byte, error) {
 	if err := t.charge(snap, nil, obj); err != nil {
 		return nil, err
 	}
-	op := t.encode(obj)
+	op, err := t.encode(obj)
+	if err != nil {
+		return nil, err
+	}
 	if t.opts.dryRun {
 		if e := snap.Get(op.Key); e != nil {
 			return nil, t.alreadyExists(e)

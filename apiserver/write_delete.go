@@ -227,7 +227,10 @@ func (t *write) erase(snap store.Snapshot, entry *store.Entry, live kinds.Object
 	if gone.pending = plan.pending; plan.obj == nil {
 		return gone, nil
 	}
-	op := t.encode(plan.obj)
+	op, err := t.encode(plan.obj)
+	if err != nil {
+		return removed{}, err
+	}
 	if t.opts.dryRun {
 		gone.value = stamped(op, revisionText(entry.Revision))
 		return gone, nil

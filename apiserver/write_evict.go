@@ -107,7 +107,7 @@ func (t *write) spend(snap store.Snapshot, live kinds.Object) error {
 	var stored *store.Entry
 	for e := range entries(snap, storageResource(k), t.namespace+"/", "") {
 		b := &policyv1.PodDisruptionBudget{}
-		obj, err := decodeStored(t.kinds, k, e.Value)
+		obj, err := decodeStored(t.ctx, t.kinds, k, e.Value)
 		if err == nil {
 			err = runtime.DefaultUnstructuredConverter.FromUnstructured(obj, b)
 		}
@@ -141,7 +141,7 @@ func severalBudgets() error {
 
 // writeBudget has the commit write the status of a budget.
 func (t *write) writeBudget(k *kinds.Kind, b *policyv1.PodDisruptionBudget, stored *store.Entry) error {
-	obj, err := decodeStored(t.kinds, k, stored.Value)
+	obj, err := decodeStored(t.ctx, t.kinds, k, stored.Value)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,10 @@ func (t *write) writeBudget(k *kinds.Kind, b *policyv1.PodDisruptionBudget, stor
 	obj["status"] = status
 	at := t.server.ownWrite(t.ctx, k, "update")
 	at.namespace, at.name = t.namespace, b.Name
-	op := at.encode(obj)
+	op, err := at.encode(obj)
+	if err != nil {
+		return err
+	}
 	op.Type, op.Expect = store.Put, stored.Revision
 	for i := range t.along {
 		if t.along[i].Key == op.Key {

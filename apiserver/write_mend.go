@@ -53,7 +53,7 @@ func (s *Server) mendHolder(ctx context.Context, snap store.Snapshot, k *kinds.K
 		if e == nil {
 			return nil
 		}
-		obj, err := decodeStored(s.kinds.Current(), k, e.Value)
+		obj, err := decodeStored(ctx, s.kinds.Current(), k, e.Value)
 		if err != nil {
 			return nil // whoever asks for it is told; what it holds cannot be known
 		}

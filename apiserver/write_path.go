@@ -98,20 +98,26 @@ func (t *write) key() store.Key { return keyOf(t.kind, t.namespace, t.name) }
 
 // load returns the tree of a stored object in the form of the write's kind. It is the caller's.
 func (t *write) load(e *store.Entry) (kinds.Object, error) {
-	return decodeStored(t.kinds, t.kind, e.Value)
+	return decodeStored(t.ctx, t.kinds, t.kind, e.Value)
 }
 
-// encode returns what is stored of an object: its bytes, where the revision goes, and its memo.
-func (t *write) encode(obj kinds.Object) (op store.Op) {
+// encode returns what is stored of an object: its bytes, where the revision goes, and its memo. The
+// object stays as it is. Possible errors: 500 if the version in which it is kept cannot be had.
+func (t *write) encode(obj kinds.Object) (op store.Op, err error) {
 	stored, form := t.kind, t.kind.Schema
-	memo := newMemo(stored, obj)
+	var memo any = newMemo(stored, obj)
 	if at := t.kind.Storage; at != nil {
 		obj = tree.CopyMap(obj)
 		at.ToStored(obj)
 		stored = t.kinds.Kind(schema.GroupVersionKind{Group: at.Group, Version: at.Version, Kind: at.Kind})
 		form, memo = stored.Schema, newMemo(stored, obj)
-	} else if t.kind.Form != nil {
-		obj, form = t.kind.Form.Stored(obj)
+	} else if f := t.kind.Form; f != nil && f.Kept != f {
+		if obj, err = t.kept(obj); err != nil {
+			return op, err
+		}
+		if form = f.Kept.Schema; f.Asks {
+			memo = nil // what selectors see of it is only known when it is read
+		}
 	}
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
@@ -120,7 +126,18 @@ func (t *write) encode(obj kinds.Object) (op store.Op) {
 		Key: t.key(), Value: bytes.Clone(value), RevisionAt: revisionAt, // no larger than it is: it may be kept
 		Memo: memo, Origin: t.origin(),
 		Frees: tree.Str(obj, "metadata", "deletionTimestamp") != "",
+	}, nil
+}
+
+// kept returns an object in the version in which it is stored, which is another than the write's, with
+// the defaults of that one.
+func (t *write) kept(obj kinds.Object) (kinds.Object, error) {
+	kept, err := t.kind.Form.Kept.From(t.ctx, []kinds.Object{tree.CopyMap(obj)})
+	if err != nil {
+		return nil, status(http.StatusInternalServerError, "", err.Error())
 	}
+	t.kind.Form.Kept.Schema.Default(kept[0])
+	return kept[0], nil
 }
 
 // origin says, for the history, who writes and when.
@@ -230,7 +247,7 @@ func (t *write) reader(snap store.Snapshot) func(group, resource, namespace, nam
 				continue
 			}
 			if e := snap.Get(keyOf(k, namespace, name)); e != nil {
-				obj, err := decodeStored(t.kinds, k, e.Value)
+				obj, err := decodeStored(t.ctx, t.kinds, k, e.Value)
 				if err == nil {
 					return obj
 				}
@@ -267,10 +284,27 @@ func (t *write) managedWrite() managed.Write {
 		Manager: t.manager, APIVersion: t.kind.GVK().GroupVersion().String(),
 		Subresource: t.subresource, Time: timestamp(t.now), Ignored: t.ignored(),
 	}
+	if f := t.kind.Form; f != nil && f.Asks && len(f.All) > 1 {
+		w.Convert = t.convertFor
+	}
 	if t.subresource == "scale" {
 		w.Time = "" // as upstream, which loses it on the way from the scale to the object
 	}
 	return w
+}
+
+// convertFor returns an object in the version in which somebody else set fields of it.
+func (t *write) convertFor(obj kinds.Object, apiVersion string) (kinds.Object, *managed.Type, error) {
+	to := t.kind.Form.All[apiVersion]
+	if to == nil {
+		return nil, nil, status(http.StatusInternalServerError, "",
+			"request to convert CR to an invalid group/version: "+apiVersion)
+	}
+	objs, err := to.From(t.ctx, []kinds.Object{obj})
+	if err != nil {
+		return nil, nil, status(http.StatusInternalServerError, "", err.Error())
+	}
+	return objs[0], t.server.managedTypeOf(to.Schema), nil
 }
 
 // ignored are the fields that the write resets, and that nobody therefore comes to own by it.

@@ -174,7 +174,10 @@ func (t *write) rewriteOnce(edit func(obj kinds.Object, revision store.Revision)
 	if err := edit(obj, entry.Revision); err != nil || t.opts.dryRun {
 		return err
 	}
-	op := t.encode(obj)
+	op, err := t.encode(obj)
+	if err != nil {
+		return err
+	}
 	op.Type, op.Expect = store.Put, entry.Revision
 	_, err = t.commit(op)
 	return err

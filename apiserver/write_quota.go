@@ -71,7 +71,7 @@ func (t *write) changeQuota(snap store.Snapshot, was, now kinds.Object) error {
 		return nil
 	}
 	q := quota.Read(now)
-	used, err := t.server.count(t.kinds, snap, &q, t.namespace)
+	used, err := t.server.count(t.ctx, t.kinds, snap, &q, t.namespace)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (t *write) changeQuota(snap store.Snapshot, was, now kinds.Object) error {
 
 // chargeOne charges one quota.
 func (t *write) chargeOne(snap store.Snapshot, k *kinds.Kind, e *store.Entry, was, now kinds.Object) error {
-	obj, err := decodeStored(t.kinds, k, e.Value)
+	obj, err := decodeStored(t.ctx, t.kinds, k, e.Value)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (t *write) chargeOne(snap store.Snapshot, k *kinds.Kind, e *store.Entry, wa
 	case t.server.opts.QuotasUncounted:
 		return t.overQuota("status unknown for quota: %s, resources: %s", q.Name, strings.Join(unknown, ","))
 	default:
-		if used, err = t.server.count(t.kinds, snap, &q, t.namespace); err != nil {
+		if used, err = t.server.count(t.ctx, t.kinds, snap, &q, t.namespace); err != nil {
 			return err
 		}
 	}
@@ -126,7 +126,10 @@ func (t *write) chargeOne(snap store.Snapshot, k *kinds.Kind, e *store.Entry, wa
 	tree.Set(obj, used.Tree(), "status", "used")
 	at := t.server.ownWrite(t.ctx, k, "update")
 	at.namespace, at.name = t.namespace, q.Name
-	op := at.encode(obj)
+	op, err := at.encode(obj)
+	if err != nil {
+		return err
+	}
 	op.Type, op.Expect = store.Put, e.Revision
 	t.along = append(t.along, op)
 	return nil
@@ -178,7 +181,9 @@ func (t *write) overQuota(format string, args ...any) error {
 }
 
 // count counts what is used of a quota in a state.
-func (s *Server) count(set *kinds.Set, snap store.Snapshot, q *quota.Quota, namespace string) (quota.Amounts, error) {
+func (s *Server) count(
+	ctx context.Context, set *kinds.Set, snap store.Snapshot, q *quota.Quota, namespace string,
+) (quota.Amounts, error) {
 	used := maps.Clone(q.Hard)
 	for name := range used {
 		zero := used[name]
@@ -195,10 +200,14 @@ func (s *Server) count(set *kinds.Set, snap store.Snapshot, q *quota.Quota, name
 		var wrong error
 		objects := func(yield func(kinds.Object) bool) {
 			for e := range entries(snap, resource, namespace+"/", "") {
-				obj, err := decodeStored(set, k, e.Value)
-				if err != nil {
-					wrong = err
-				} else if !yield(obj) {
+				obj := kinds.Object{} // of declared kinds only how many there are is counted
+				if err := error(nil); !k.Declared {
+					if obj, err = decodeStored(ctx, set, k, e.Value); err != nil {
+						wrong = err
+						continue
+					}
+				}
+				if !yield(obj) {
 					return
 				}
 			}
@@ -238,14 +247,14 @@ func (s *Server) settleQuotaOnce(ctx context.Context, key store.Key) error {
 	if e == nil || k == nil {
 		return nil
 	}
-	obj, err := decodeStored(set, k, e.Value)
+	obj, err := decodeStored(ctx, set, k, e.Value)
 	if err != nil {
 		return err
 	}
 	t := s.ownWrite(ctx, k, "update")
 	t.namespace, t.name = splitKey(k, key)
 	q := quota.Read(obj)
-	used, err := s.count(set, snap, &q, t.namespace)
+	used, err := s.count(ctx, set, snap, &q, t.namespace)
 	if err != nil {
 		return err
 	}
@@ -254,7 +263,10 @@ func (s *Server) settleQuotaOnce(ctx context.Context, key store.Key) error {
 		return nil
 	}
 	obj["status"] = status
-	op := t.encode(obj)
+	op, err := t.encode(obj)
+	if err != nil {
+		return err
+	}
 	op.Type, op.Expect = store.Put, e.Revision
 	_, err = t.commit(op)
 	return err

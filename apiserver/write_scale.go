@@ -129,7 +129,7 @@ func (s *Server) applyScale(w http.ResponseWriter, r *request, t *write, p *requ
 }
 
 func (s *Server) respondScale(w http.ResponseWriter, r *request, value []byte) error {
-	obj, err := decodeStored(r.kinds, r.kind, value)
+	obj, err := decodeStored(r.http.Context(), r.kinds, r.kind, value)
 	if err != nil {
 		return err
 	}

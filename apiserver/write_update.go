@@ -187,13 +187,16 @@ func (t *write) replace(snap store.Snapshot, entry *store.Entry, live, obj kinds
 	if t.goesByUpdate(obj, live) {
 		return t.deleteByUpdate(snap, entry, live, obj)
 	}
-	if unchanged(obj, live) {
+	if unchanged(obj, live) && isKeptForm(t.kind, entry.Value) {
 		return entry.Value, nil
 	}
 	if err := t.charge(snap, live, obj); err != nil {
 		return nil, err
 	}
-	op := t.encode(obj)
+	op, err := t.encode(obj)
+	if err != nil {
+		return nil, err
+	}
 	if t.opts.dryRun {
 		return stamped(op, revisionText(entry.Revision)), nil
 	}
@@ -273,7 +276,10 @@ func (t *write) goesByUpdate(obj, live kinds.Object) bool {
 // deleteByUpdate deletes what an update left nothing to wait for. The client is shown what it
 // wrote, with the revision that was there before.
 func (t *write) deleteByUpdate(snap store.Snapshot, entry *store.Entry, live, obj kinds.Object) ([]byte, error) {
-	op := t.encode(obj)
+	op, err := t.encode(obj)
+	if err != nil {
+		return nil, err
+	}
 	value := stamped(op, revisionText(entry.Revision))
 	if t.opts.dryRun {
 		return value, nil

@@ -50,8 +50,8 @@ type Kind struct {
 	Verbs []string
 	// Storage, if not nil, says that the objects are kept under another kind and in its form.
 	Storage *Storage
-	// Form, if not nil, says that stored bytes may be of another form of the same kind: of another
-	// version, or from before the definition changed.
+	// Form, if not nil, is what tells the objects of this version from those of others, and from those
+	// that were stored before the definition changed.
 	Form *Form
 	// ListKind is the kind of a list of such objects; "" is Kind and "List".
 	ListKind string
@@ -202,21 +202,6 @@ type Storage struct {
 	// ToStored and FromStored rewrite an object in place into the other form and back, apiVersion
 	// and kind included. Nothing is lost either way.
 	ToStored, FromStored func(obj Object)
-}
-
-// Form tells the forms apart in which the objects of a kind were written over time.
-type Form struct {
-	// Version is that in which objects are kept.
-	Version string
-	// Prefix is what stored bytes of the record's own form begin with, and Since the revision before
-	// which even those may have been written under another schema; zero if none was.
-	Prefix []byte
-	Since  int64
-	// Read brings stored bytes into the record's form, as a tree that is the caller's.
-	Read func(value []byte) (Object, error)
-	// Stored returns an object in the form in which it is kept, and that form's schema. It leaves the
-	// object as it is, and may return it.
-	Stored func(obj Object) (Object, *compiled.Schema)
 }
 
 // ListKindName is the kind of a list of the kind's objects.

@@ -195,7 +195,7 @@ func versionHash(k *kinds.Kind) string {
 	}
 	switch {
 	case k.Form != nil:
-		version = k.Form.Version
+		version = strings.TrimPrefix(k.Form.Kept.APIVersion, k.Group+"/")
 	case k.Kind == "CustomResourceDefinition":
 		version = "v1beta1" // in which Kubernetes keeps them
 	}

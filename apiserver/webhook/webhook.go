@@ -22,6 +22,9 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/setpoint-dev/setpoint/kinds/tree"
 )
 
@@ -108,18 +111,8 @@ func (c *Client) Post(ctx context.Context, config map[string]any, body []byte, t
 // refusal words an answer that is none, with the beginning of what it says.
 func refusal(code int, text []byte) error {
 	const most = 200
-	said := bytes.TrimSpace(text[:min(len(text), most)])
-	if len(said) == 0 || code == http.StatusNotFound {
-		return errors.New(notFound(code))
-	}
-	return fmt.Errorf("an error on the server (%q) has prevented the request from succeeding (code %d)", said, code)
-}
-
-func notFound(code int) string {
-	if code == http.StatusNotFound {
-		return "the server could not find the requested resource"
-	}
-	return fmt.Sprintf("the server answered %d %s", code, http.StatusText(code))
+	said := string(bytes.TrimSpace(text[:min(len(text), most)]))
+	return apierrors.NewGenericServerResponse(code, http.MethodPost, schema.GroupResource{}, "", said, 0, true)
 }
 
 // address is where a clientConfig leads; a Service is called by its name in the cluster.

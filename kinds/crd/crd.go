@@ -3,6 +3,7 @@
 //
 // A Definition is read from the stored bytes of a CustomResourceDefinition; Kinds are the records of
 // the versions that it serves, which are like those of built-in kinds: nothing that uses them can tell.
+// Versions of a definition are converted by its webhook, if it has one, or else by their names alone.
 // What a schema says is compiled when a version is first used, so that a thousand definitions cost
 // a start little more than reading their names; expressions are compiled at the first write.
 //
@@ -24,7 +25,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/setpoint-dev/setpoint/kinds"
-	"github.com/setpoint-dev/setpoint/kinds/schema"
 )
 
 // Definition is what is read of a CustomResourceDefinition to serve its objects.
@@ -106,31 +106,51 @@ func equalJSON(a, b any) bool {
 	return err == nil && bytes.Equal(x, y)
 }
 
-// Kinds returns the records of the versions that are served, none before the definition's names are
-// accepted. Objects written before the revision since may be of another form; replaced is closed
-// when other records come into force. See kinds.Kind.
-func (d *Definition) Kinds(since int64, replaced <-chan struct{}) []*kinds.Kind {
+// Kinds returns the records of the versions that are served, and that of the version in which objects
+// are kept, which may not be; none before the definition's names are accepted. Objects written before
+// the revision since may be of another form; ask is for those that a webhook converts; replaced is
+// closed when other records come into force. See kinds.Kind.
+func (d *Definition) Kinds(since int64, ask Converters, replaced <-chan struct{}) (served []*kinds.Kind, kept *kinds.Kind) {
 	if !d.Established() {
-		return nil
+		return nil, nil
 	}
-	forms := make([]*form, len(d.spec.Versions))
-	var stored *form
-	for i := range d.spec.Versions {
-		forms[i] = newForm(d, &d.spec.Versions[i])
-		if forms[i].version.Storage {
-			stored = forms[i]
-		}
-	}
-	var served []*kinds.Kind
+	forms := d.forms(since, newConverter(d.spec.Conversion, ask))
 	for _, f := range forms {
-		if f.version.Served && stored != nil {
-			served = append(served, d.kind(f, stored, since, replaced))
+		if !f.version.Served && f.shape != f.shape.Kept {
+			continue
+		}
+		k := d.kind(f, replaced)
+		if f.version.Served {
+			served = append(served, k)
+		}
+		if f.shape == f.shape.Kept {
+			kept = k
 		}
 	}
-	return served
+	return served, kept
 }
 
-func (d *Definition) kind(f, stored *form, since int64, replaced <-chan struct{}) *kinds.Kind {
+// forms makes the versions known to each other. Validation sees to it that one of them is kept.
+func (d *Definition) forms(since int64, by *converter) []*form {
+	forms := make([]*form, len(d.spec.Versions))
+	all, kept := map[string]*kinds.Form{}, (*kinds.Form)(nil)
+	for i := range d.spec.Versions {
+		f := newForm(d, &d.spec.Versions[i])
+		f.shape = &kinds.Form{
+			APIVersion: f.apiVersion(), Schema: f.schema, Since: since, All: all, Asks: by != nil, Convert: f.convert(by),
+		}
+		if f.version.Storage {
+			kept = f.shape
+		}
+		all[f.apiVersion()], forms[i] = f.shape, f
+	}
+	for _, f := range all {
+		f.Kept = kept
+	}
+	return forms
+}
+
+func (d *Definition) kind(f *form, replaced <-chan struct{}) *kinds.Kind {
 	names, v := d.Status.AcceptedNames, f.version
 	k := &kinds.Kind{
 		Group: d.spec.Group, Version: v.Name, Kind: names.Kind, ListKind: names.ListKind,
@@ -143,7 +163,7 @@ func (d *Definition) kind(f, stored *form, since int64, replaced <-chan struct{}
 		Generation: true, Declared: true, UpdateNamesRevision: true, DefaultPropagation: "Background",
 		Deprecated: f.deprecated(), Replaced: replaced,
 		Strategy: f.strategy(),
-		Form:     newStoredForm(f, stored, since),
+		Form:     f.shape,
 	}
 	if s := v.Subresources; s != nil {
 		k.Status, k.Scale = s.Status != nil, scale(s.Scale)
@@ -166,35 +186,4 @@ func scale(s *apiextensionsv1.CustomResourceSubresourceScale) *kinds.Scale {
 		out.LabelSelector = strings.TrimPrefix(*s.LabelSelectorPath, ".")
 	}
 	return out
-}
-
-// newStoredForm tells what is kept from what is served: another version of the definition, or a
-// schema of before.
-func newStoredForm(f, stored *form, since int64) *kinds.Form {
-	prefix := []byte(`{"apiVersion":"` + f.apiVersion() + `","`)
-	return &kinds.Form{
-		Version: stored.version.Name, Prefix: prefix, Since: since,
-		Read: func(value []byte) (kinds.Object, error) {
-			decoded, err := stored.schema.DecodeJSON(value)
-			if err != nil {
-				return nil, fmt.Errorf("a stored %s cannot be read: %w", f.definition.spec.Names.Kind, err)
-			}
-			stored.schema.Default(decoded.Object)
-			if f == stored {
-				decoded.Object["apiVersion"] = f.apiVersion()
-				return decoded.Object, nil
-			}
-			return f.converted(decoded.Object)
-		},
-		Stored: func(obj kinds.Object) (kinds.Object, *schema.Schema) {
-			if f == stored {
-				return obj, stored.schema
-			}
-			kept, err := stored.converted(copyOf(obj))
-			if err != nil {
-				return obj, f.schema // it is kept as it is; a read converts it
-			}
-			return kept, stored.schema
-		},
-	}
 }

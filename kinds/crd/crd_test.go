@@ -43,11 +43,14 @@ func read(t testing.TB, n, properties int) *crd.Definition {
 }
 
 func TestKinds(t *testing.T) {
-	served := read(t, 1, 1).Kinds(0, nil)
+	served, kept := read(t, 1, 1).Kinds(0, crd.Converters{}, nil)
 	if len(served) != 2 {
 		t.Fatalf("%d kinds", len(served))
 	}
 	v1, beta := served[0], served[1]
+	if kept != v1 {
+		t.Errorf("objects are kept as %s", kept.Version)
+	}
 	if want := "example.com/v1beta1 W1 is deprecated; use example.com/v1 W1"; beta.Deprecated != want || v1.Deprecated != "" {
 		t.Errorf("warnings are %q and %q", v1.Deprecated, beta.Deprecated)
 	}
@@ -66,10 +69,11 @@ func TestKinds(t *testing.T) {
 		t.Errorf("errors are %v", errs)
 	}
 	text, _ := v1.Schema.Append(nil, obj)
-	got, err := beta.Form.Read(text)
-	if err != nil {
-		t.Fatal(err)
+	all, err := beta.Form.Read(t.Context(), text, text)
+	if err != nil || len(all) != 2 {
+		t.Fatal(all, err)
 	}
+	got := all[1]
 	if d := cmp.Diff(map[string]any{"size": int64(12)}, got["spec"]); d != "" || got["apiVersion"] != "example.com/v1beta1" {
 		t.Errorf("as v1beta1: %v %s", got["apiVersion"], d)
 	}
@@ -81,8 +85,11 @@ func BenchmarkRead(b *testing.B) {
 	b.SetBytes(int64(len(value)))
 	for b.Loop() {
 		d, err := crd.Read(value, 7)
-		if err != nil || len(d.Kinds(0, nil)) != 2 {
+		if err != nil {
 			b.Fatal(err)
+		}
+		if served, _ := d.Kinds(0, crd.Converters{}, nil); len(served) != 2 {
+			b.Fatal(len(served), "kinds")
 		}
 	}
 }
@@ -95,7 +102,7 @@ func BenchmarkUse(b *testing.B) {
 	runtime.ReadMemStats(&before)
 	var kept [][]*kinds.Kind
 	for i := 0; b.Loop(); i++ {
-		served := read(b, i, 200).Kinds(0, nil)
+		served, _ := read(b, i, 200).Kinds(0, crd.Converters{}, nil)
 		decoded, err := served[0].Schema.DecodeJSON([]byte(`{"metadata":{"name":"a"},"spec":{"p1":"x"}}`))
 		if err != nil {
 			b.Fatal(err)

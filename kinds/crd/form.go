@@ -1,6 +1,7 @@
 package crd
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -10,17 +11,18 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/setpoint-dev/setpoint/kinds"
-	"github.com/setpoint-dev/setpoint/kinds/schema"
-	"github.com/setpoint-dev/setpoint/kinds/tree"
+	compiled "github.com/setpoint-dev/setpoint/kinds/schema"
 )
 
 // form is one version of a definition's objects.
 type form struct {
 	definition *Definition
 	version    *version
-	schema     *schema.Schema
+	schema     *compiled.Schema
+	shape      *kinds.Form
 	// parsed and checker are made when they are first needed.
 	parsed  func() *parsed
 	checker func() *checker
@@ -37,7 +39,7 @@ func newForm(d *Definition, v *version) *form {
 	f := &form{definition: d, version: v}
 	f.parsed = sync.OnceValue(func() *parsed { return parse(v.Schema) })
 	f.checker = sync.OnceValue(func() *checker { return newChecker(f) })
-	f.schema = schema.Declared(f.modelName(), func() *schema.Type { return rootType(f.modelName(), f.parsed().structural) })
+	f.schema = compiled.Declared(f.modelName(), func() *compiled.Type { return rootType(f.modelName(), f.parsed().structural) })
 	return f
 }
 
@@ -70,17 +72,26 @@ func (f *form) deprecated() string {
 	return text
 }
 
-// converted makes an object of another version one of this version: the names of the fields are the
-// same, and what this version does not know is dropped.
-func (f *form) converted(obj kinds.Object) (kinds.Object, error) {
-	obj["apiVersion"] = f.apiVersion()
-	if _, err := f.schema.Conform(obj); err != nil {
-		return nil, fmt.Errorf("%s as %s: %w", f.definition.spec.Names.Kind, f.version.Name, err)
+// convert makes objects of other versions those of this one. By itself it leaves the names of fields as
+// they are. What this version does not know is dropped either way.
+func (f *form) convert(by *converter) func(context.Context, *kinds.Form, []kinds.Object) ([]kinds.Object, error) {
+	return func(ctx context.Context, from *kinds.Form, objs []kinds.Object) (out []kinds.Object, err error) {
+		if out = objs; by != nil {
+			kind := f.definition.spec.Names.Kind
+			was := schema.FromAPIVersionAndKind(from.APIVersion, kind)
+			if out, err = by.convert(ctx, was, schema.FromAPIVersionAndKind(f.apiVersion(), kind), objs); err != nil {
+				return nil, err
+			}
+		}
+		for _, obj := range out {
+			obj["apiVersion"] = f.apiVersion()
+			if _, err := f.schema.Conform(obj); err != nil {
+				return nil, fmt.Errorf("%s as %s: %w", f.definition.spec.Names.Kind, f.version.Name, err)
+			}
+		}
+		return out, nil
 	}
-	return obj, nil
 }
-
-func copyOf(obj kinds.Object) kinds.Object { return tree.CopyMap(obj) }
 
 // parse reads a version's schema: the text of a CustomResourceValidation.
 func parse(text []byte) *parsed {

@@ -48,7 +48,10 @@ func Apply(t *Type, live, config map[string]any, w Write, force bool) (map[strin
 		}
 		merged, managers, err = a.run(true)
 	}
-	if err != nil {
+	switch {
+	case a.unconverted != nil:
+		return nil, a.unconverted
+	case err != nil:
 		return nil, err
 	}
 	return a.result(merged, managers)
@@ -63,6 +66,8 @@ type application struct {
 	entries []entry
 
 	liveTyped, configTyped *typed.TypedValue
+	// unconverted is why an object could not be had in the version of one of the managers.
+	unconverted error
 }
 
 func newApplication(t *Type, live, config map[string]any, w Write) (*application, error) {
@@ -131,8 +136,12 @@ func (a *application) run(force bool) (*typed.TypedValue, fieldpath.ManagedField
 		version := fieldpath.APIVersion(e.apiVersion)
 		managers[key(e.id)] = fieldpath.NewVersionedSet(fields, version, e.operation == opApply)
 	}
+	var converter merge.Converter = sameForm{}
+	if a.w.Convert != nil {
+		converter = otherForms{a}
+	}
 	builder := merge.UpdaterBuilder{
-		Converter:    sameForm{},
+		Converter:    converter,
 		IgnoreFilter: map[fieldpath.APIVersion]fieldpath.Filter{fieldpath.APIVersion(a.w.APIVersion): ignoring(a.w.Ignored)},
 	}
 	version := fieldpath.APIVersion(a.w.APIVersion)
@@ -217,6 +226,24 @@ func (sameForm) Convert(v *typed.TypedValue, _ fieldpath.APIVersion) (*typed.Typ
 	return v, nil
 }
 func (sameForm) IsMissingVersionError(error) bool { return false }
+
+// otherForms reads every version's fields by that version's names.
+type otherForms struct{ *application }
+
+func (o otherForms) Convert(v *typed.TypedValue, version fieldpath.APIVersion) (*typed.TypedValue, error) {
+	obj, ok := v.AsValue().Unstructured().(map[string]any)
+	if said := tree.Str(obj, "apiVersion"); !ok || said == "" || said == string(version) {
+		return v, nil // an object that says nothing says it in every version
+	}
+	converted, of, err := o.w.Convert(tree.CopyMap(obj), string(version))
+	if err != nil {
+		o.unconverted = err
+		return nil, err
+	}
+	return of.parser().FromUnstructured(converted, typed.AllowDuplicates)
+}
+
+func (otherForms) IsMissingVersionError(error) bool { return false }
 
 func toSet(n node) (*fieldpath.Set, error) {
 	text, err := json.Marshal(n)

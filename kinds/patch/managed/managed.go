@@ -6,7 +6,8 @@
 // The result is what apimachinery's managedfields package computes, entry for entry, with three
 // differences: the time comes from the caller; Update walks trees directly, which costs a create
 // about what encoding the object costs, and a sixth of what the package does; and entries that other
-// API versions of a kind wrote are read as if their fields had the names of this one.
+// API versions of a kind wrote are read as if their fields had the names of this one, unless the
+// caller knows how to convert.
 //
 // Field sets are trees as they stand in fieldsV1: {"f:data": {".": {}, "f:k": {}}} says that the
 // map and one of its members are owned. Such trees are shared and never changed.
@@ -56,6 +57,9 @@ type Write struct {
 	Time        string // RFC 3339, in seconds
 	// Ignored fields are those that this way of writing resets: nobody comes to own them by it.
 	Ignored Ignored
+	// Convert returns an object, which it may use up, in another version of the kind, and that version's
+	// type; nil if the versions' fields have the same names.
+	Convert func(obj map[string]any, apiVersion string) (map[string]any, *Type, error)
 }
 
 // Ignored names fields of the object, and of its metadata.
@@ -136,7 +140,15 @@ func record(t *Type, live, obj map[string]any, entries []entry, w Write) ([]entr
 	}
 	writer := w.id(opUpdate)
 	kept := make([]entry, 0, len(entries)+1)
+	taken := func(string) (node, node, error) { return changed, removed, nil }
+	if w.Convert != nil {
+		taken = versions(t, live, obj, w)
+	}
 	for _, e := range entries {
+		changed, removed, err := taken(e.apiVersion)
+		if err != nil {
+			return nil, err
+		}
 		if e.id != writer { // who writes keeps what it owned, and owns the more
 			e.fields = subtract(e.fields, changed)
 		}
@@ -148,6 +160,34 @@ func record(t *Type, live, obj map[string]any, entries []entry, w Write) ([]entr
 		kept = give(kept, writer, changed, w.Time)
 	}
 	return limit(kept), nil
+}
+
+// versions returns what changed between live and obj by the names that a version has for it.
+func versions(t *Type, live, obj map[string]any, w Write) func(apiVersion string) (changed, removed node, err error) {
+	type difference struct{ changed, removed node }
+	known := map[string]difference{}
+	return func(version string) (node, node, error) {
+		if d, ok := known[version]; ok {
+			return d.changed, d.removed, nil
+		}
+		of, before, after := t, live, obj
+		if version != w.APIVersion {
+			var err error
+			if after, of, err = w.Convert(tree.CopyMap(obj), version); err != nil {
+				return nil, nil, err
+			}
+			if before = of.empty(); tree.Str(live, "apiVersion") != "" { // else nothing is there yet
+				if before, _, err = w.Convert(tree.CopyMap(live), version); err != nil {
+					return nil, nil, err
+				}
+			}
+		}
+		var d difference
+		var err error
+		d.changed, d.removed, err = compare(of, before, after, w.Ignored)
+		known[version] = d
+		return d.changed, d.removed, err
+	}
 }
 
 // give adds fields to the entry of an id, which it makes if there is none.
