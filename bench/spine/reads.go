@@ -74,12 +74,13 @@ func (l *load) watches(ctx context.Context, opened func()) (perSecond float64, e
 		return 0, err
 	}
 	told := make(chan error, watchers)
+	opening := make(chan struct{}, l.set.clients) // a server gives a connection seconds to begin
 	var group sync.WaitGroup
 	defer group.Wait()
 	defer cancel()
 	for range watchers {
 		group.Go(func() {
-			if err := l.watch(ctx, one, told); err != nil && ctx.Err() == nil {
+			if err := l.watch(ctx, one, opening, told); err != nil && ctx.Err() == nil {
 				told <- err
 			}
 		})
@@ -101,12 +102,14 @@ func (l *load) watches(ctx context.Context, opened func()) (perSecond float64, e
 	return watchers * watchWrites / time.Since(began).Seconds(), nil
 }
 
-func (l *load) watch(ctx context.Context, path string, told chan<- error) error {
+func (l *load) watch(ctx context.Context, path string, opening chan struct{}, told chan<- error) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, l.host+path+"?watch=1&fieldSelector=metadata.name=watched", nil)
 	if err != nil {
 		return err
 	}
+	opening <- struct{}{}
 	resp, err := l.web.Do(req)
+	<-opening
 	if err != nil {
 		return err
 	}
