@@ -1,7 +1,6 @@
 package embedded
 
 import (
-	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/setpoint-dev/setpoint/store"
 )
@@ -156,43 +156,82 @@ func (c *checkpoint) read(dir string, entry func(*store.Entry)) error {
 func (c *checkpoint) readFrom(
 	name string, file io.Reader, entry func(*store.Entry),
 ) error {
-	r := &frameReader{file: name, r: bufio.NewReaderSize(file, blockBytes)}
+	r := &frameReader{file: name, r: file}
 	if err := c.readHead(r); err != nil {
 		return err
 	}
-	names := interned{}
-	for count := uint64(0); ; {
-		body, err := r.next()
-		if err != nil {
-			return err
+	count := uint64(0)
+	do, wait := inOrder(func(b *block) error {
+		for _, e := range b.entries {
+			entry(e)
 		}
-		for p := (parser{rest: body}); len(p.rest) > 0; {
-			rec := p.record(names)
-			switch {
-			case p.err != nil:
-				return r.corrupt(p.err)
-			case rec.key.Resource != "":
-				entry(rec.entry())
-				count++
-			case rec.number != count:
-				return r.corrupt(fmt.Errorf("%d entries are there of %d", count, rec.number))
-			default:
-				c.size = r.offset
-				return nil
+		count += uint64(len(b.entries))
+		switch {
+		case !b.last:
+			return nil
+		case b.count != count:
+			return b.corrupt(fmt.Errorf("%d entries are there of %d", count, b.count))
+		}
+		c.size = b.end
+		return errStop
+	})
+	for more := true; more; {
+		f, err := r.read()
+		more = do(func() (*block, error) {
+			if err != nil {
+				return nil, err
 			}
+			return f.block()
+		}) && err == nil
+	}
+	if err := wait(); !errors.Is(err, errStop) {
+		return err
+	}
+	return nil
+}
+
+// block is what a frame of a checkpoint says.
+type block struct {
+	*frame
+	entries []*store.Entry
+	last    bool   // it is the end,
+	count   uint64 // and says how many entries there are
+}
+
+func (f *frame) block() (*block, error) {
+	defer f.free()
+	body, err := f.body()
+	if err != nil {
+		return nil, err
+	}
+	b, names := &block{frame: f}, interned{}
+	for p := (parser{rest: body}); len(p.rest) > 0 && !b.last; {
+		rec := p.record(names)
+		switch {
+		case p.err != nil:
+			return nil, f.corrupt(p.err)
+		case rec.key.Resource != "":
+			b.entries = append(b.entries, rec.entry())
+		default:
+			b.last, b.count = true, rec.number
 		}
 	}
+	return b, nil
 }
 
 func (c *checkpoint) readHead(r *frameReader) error {
-	body, err := r.next()
+	f, err := r.read()
+	if err != nil {
+		return err
+	}
+	body, err := f.body()
 	if err != nil {
 		return err
 	}
 	p := parser{rest: body}
 	c.revision = store.Revision(p.uvarint())
 	if p.err != nil {
-		return r.corrupt(p.err)
+		return f.corrupt(p.err)
 	}
 	return nil
 }
@@ -203,36 +242,62 @@ type frameReader struct {
 	r      io.Reader
 	number uint64
 	offset int64 // where the next frame starts
-	buf    []byte
 }
 
-func (r *frameReader) corrupt(err error) error {
-	return &CorruptError{File: r.file, Offset: r.offset, Err: err}
+// frame is one that was read, and not looked at yet.
+type frame struct {
+	file   string
+	offset int64
+	end    int64  // where the next one starts
+	number uint64 // that it should have
+	data   []byte // nil when it has been freed
+	buffer *[]byte
 }
 
-// next returns the body of the next frame; it is valid until the next call.
-func (r *frameReader) next() ([]byte, error) {
-	r.buf = slices.Grow(r.buf[:0], frameHead)[:frameHead]
-	if _, err := io.ReadFull(r.r, r.buf); err != nil {
-		return nil, r.corrupt(fmt.Errorf("reading a frame: %w", err))
+// buffers have the memory of frames that were freed: as large as a block is as a rule.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// free gives the memory of a frame to others. Nothing that was read of it shares it.
+func (f *frame) free() {
+	*f.buffer = f.data
+	buffers.Put(f.buffer)
+	f.buffer, f.data = nil, nil
+}
+
+func (f *frame) corrupt(err error) error {
+	return &CorruptError{File: f.file, Offset: f.offset, Err: err}
+}
+
+// read returns the next frame.
+func (r *frameReader) read() (*frame, error) {
+	f := &frame{file: r.file, offset: r.offset, number: r.number, buffer: buffers.Get().(*[]byte)}
+	f.data = slices.Grow((*f.buffer)[:0], frameHead+blockBytes)[:frameHead]
+	if _, err := io.ReadFull(r.r, f.data); err != nil {
+		return nil, f.corrupt(fmt.Errorf("reading a frame: %w", err))
 	}
-	n := int(binary.LittleEndian.Uint32(r.buf[8:]))
+	n := int(binary.LittleEndian.Uint32(f.data[8:]))
 	if n > frameBytesMax {
-		return nil, r.corrupt(fmt.Errorf("frame of %d bytes, at most %d are allowed", n, frameBytesMax))
+		return nil, f.corrupt(fmt.Errorf("frame of %d bytes, at most %d are allowed", n, frameBytesMax))
 	}
-	r.buf = slices.Grow(r.buf, n)[:frameHead+n]
-	if _, err := io.ReadFull(r.r, r.buf[frameHead:]); err != nil {
-		return nil, r.corrupt(fmt.Errorf("reading a frame: %w", err))
-	}
-	number, body, err := parseFrame(r.buf)
-	if err == nil && number != r.number {
-		err = fmt.Errorf("frame %d stands where frame %d should", number, r.number)
-	}
-	if err != nil {
-		return nil, r.corrupt(err)
+	f.data = slices.Grow(f.data, n)[:frameHead+n]
+	if _, err := io.ReadFull(r.r, f.data[frameHead:]); err != nil {
+		return nil, f.corrupt(fmt.Errorf("reading a frame: %w", err))
 	}
 	r.number++
-	r.offset += int64(len(r.buf))
+	r.offset += int64(len(f.data))
+	f.end = r.offset
+	return f, nil
+}
+
+// body returns what a frame has, if it is whole.
+func (f *frame) body() ([]byte, error) {
+	number, body, err := parseFrame(f.data)
+	if err == nil && number != f.number {
+		err = fmt.Errorf("frame %d stands where frame %d should", number, f.number)
+	}
+	if err != nil {
+		return nil, f.corrupt(err)
+	}
 	return body, nil
 }
 

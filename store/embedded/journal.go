@@ -36,9 +36,6 @@ const segmentBytes = 16 << 20
 // The library takes the size of a segment from a variable.
 var setSegmentBytes = sync.OnceFunc(func() { wal.SegmentSizeBytes = segmentBytes })
 
-// replayFunc gets the frame of each entry, in order.
-type replayFunc func(index uint64, frame []byte) error
-
 // openJournal opens the log in the directory, or makes it, and replays what comes after an index.
 // Possible errors: *CorruptError.
 func openJournal(dir string, after uint64, replay replayFunc) (*journal, error) {
@@ -55,8 +52,12 @@ func openJournal(dir string, after uint64, replay replayFunc) (*journal, error) 
 		j.log = log
 		return j, nil
 	}
-	s := scan{dir: dir, after: after, upTo: math.MaxUint64, replay: replay}
-	if err := s.run(); err != nil {
+	s := scan{dir: dir, after: after, upTo: math.MaxUint64, replays: newReplayer(replay)}
+	err := s.run()
+	if first := s.replays.end(); first != nil {
+		err = first
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := s.checkTail(); err != nil {
@@ -192,10 +193,10 @@ type position struct {
 
 // scan reads a log from the first entry after an index.
 type scan struct {
-	dir    string
-	after  uint64
-	upTo   uint64 // stop after this entry, whatever follows
-	replay replayFunc
+	dir     string
+	after   uint64
+	upTo    uint64    // stop after this entry, whatever follows
+	replays *replayer // gets what comes after the index
 
 	segments []segment
 	seen     uint64 // the newest entry found
@@ -273,24 +274,28 @@ func (s *scan) segment(i int) error {
 			if entry.GetIndex() > s.upTo {
 				return errStop
 			}
-			if err := s.entry(entry); err != nil {
-				return corrupt(err)
+			if err := s.entry(entry, path, decoder.LastOffset()); err != nil {
+				return err
 			}
 		}
 		s.end = position{i, decoder.LastOffset()}
 	}
 }
 
-func (s *scan) entry(entry *raftpb.Entry) error {
-	s.seen = entry.GetIndex()
-	if entry.GetIndex() <= s.after {
+func (s *scan) entry(entry *raftpb.Entry, file string, offset int64) error {
+	l := logged{entry.GetIndex(), entry.Data, file, offset}
+	s.seen = l.index
+	if l.index <= s.after {
 		return nil
 	}
-	if entry.GetIndex() != s.last+1 {
-		return fmt.Errorf("entry %d comes after entry %d", entry.GetIndex(), s.last)
+	if l.index != s.last+1 {
+		return l.corrupt(fmt.Errorf("entry %d comes after entry %d", l.index, s.last))
 	}
-	s.last = entry.GetIndex()
-	return s.replay(entry.GetIndex(), entry.Data)
+	s.last = l.index
+	if !s.replays.add(l) {
+		return errStop // for an error that is known there
+	}
+	return nil
 }
 
 // checkTail tells a torn tail from damage. Each batch is synced before the next is written, so a

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/setpoint-dev/setpoint/store"
 	"github.com/setpoint-dev/setpoint/store/internal/core"
 )
 
@@ -62,36 +61,33 @@ func loadFrom(dir string, options Options, checkpoints []checkpoint) (*committer
 
 // loadState makes the core of a checkpoint.
 func (c *committer) loadState(from *checkpoint) error {
-	var entries []*store.Entry
+	options := core.Options{HistoryAge: c.options.HistoryAge, HistoryBytes: c.options.HistoryBytes}
 	if from.index > 0 {
-		if err := from.read(c.dir, func(e *store.Entry) { entries = append(entries, e) }); err != nil {
+		if err := from.head(c.dir); err != nil {
 			return err
 		}
 	}
-	options := core.Options{HistoryAge: c.options.HistoryAge, HistoryBytes: c.options.HistoryBytes}
 	c.core = core.New(options, from.revision)
-	for _, e := range entries {
-		c.core.Load(e)
+	if from.index > 0 {
+		if err := from.read(c.dir, c.core.Load); err != nil {
+			return err
+		}
 	}
 	c.core.Publish(time.Time{})
 	return nil
 }
 
-// replay takes an entry of the log at the start.
-func (c *committer) replay(index uint64, frame []byte) error {
-	number, body, err := parseFrame(frame)
-	if err != nil {
-		return err
+// replay takes what an entry of the log says at the start.
+func (c *committer) replay(b *said) error {
+	for _, ch := range b.changes {
+		if err := c.core.Replay(ch); err != nil {
+			return err
+		}
 	}
-	if number != index {
-		return fmt.Errorf("entry %d has batch %d", index, number)
-	}
-	c.replayed, err = parseBatch(body, func(ch core.Change) error {
-		c.pending++
-		return c.core.Replay(ch)
-	})
-	if index > c.newest().index {
-		c.logged += int64(len(frame))
+	c.replayed = b.at
+	c.pending += len(b.changes)
+	if b.index > c.newest().index {
+		c.logged += int64(len(b.frame))
 	}
 	// Publishing costs a copy of what is written next, so it is not done for each batch.
 	const publishAfter = 4096
@@ -99,7 +95,7 @@ func (c *committer) replay(index uint64, frame []byte) error {
 		c.core.Publish(c.replayed)
 		c.pending = 0
 	}
-	return err
+	return nil
 }
 
 // checkLater reads the heads of the later checkpoints, and drops those that are damaged: what they
