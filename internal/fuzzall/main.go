@@ -130,10 +130,15 @@ func exists(path string) bool {
 	return err == nil
 }
 
+// simplify bounds how long go test makes a new input smaller, in which nothing else is tried: by itself it
+// takes a minute for each, and a target of a minute tries little else.
+const simplify = time.Second
+
 // fuzz runs the target in its folder. What it learns stays in a folder of its own, and goes with it.
 func (t target) fuzz(bin string, each time.Duration) (out []byte, err error) {
 	cmd := exec.Command(t.binary(bin), "-test.run", "^$", "-test.fuzz", "^"+t.name+"$", "-test.parallel", "1",
-		"-test.fuzztime", each.String(), "-test.fuzzcachedir", t.binary(bin)+"."+t.name)
+		"-test.fuzztime", each.String(), "-test.fuzzminimizetime", simplify.String(),
+		"-test.fuzzcachedir", t.binary(bin)+"."+t.name)
 	cmd.Dir = t.dir
 	return cmd.CombinedOutput()
 }
