@@ -327,6 +327,53 @@ func TestB056_OrphaningFindsDependentsTheWatchHasNotShown(t *testing.T) {
 	})
 }
 
+// TestB158_OwnerStaysWhileItsDependentsCannotBeListed has the dependent not be seen by its watch, and the list
+// that would find it fail: it must not be taken for one that found nothing.
+func TestB158_OwnerStaysWhileItsDependentsCannotBeListed(t *testing.T) {
+	for policy, after := range map[metav1.DeletionPropagation][]string{
+		metav1.DeletePropagationOrphan:     {"widgets.example.com ns/unseen"},
+		metav1.DeletePropagationForeground: nil,
+	} {
+		for failure, answer := range map[string]error{
+			"400":     apierrors.NewBadRequest("field label not supported"),
+			"timeout": context.DeadlineExceeded,
+		} {
+			t.Run(string(policy)+"/"+failure, func(t *testing.T) {
+				failing := func(verbs ...string) func(string) error {
+					return func(request string) error {
+						verb, rest, _ := strings.Cut(request, " ")
+						if strings.HasPrefix(rest, "widgets") && slices.Contains(verbs, verb) {
+							return answer
+						}
+						return nil
+					}
+				}
+				start := func() *controllertest.Metadata {
+					server := newServer()
+					server.Before = failing("watch")
+					return server
+				}
+				runOn(t, start, func(f *fixture) {
+					owner := f.put("owner")
+					f.settle()
+					f.server.Before = failing("watch", "list")
+					f.server.Put(widgets, metav1.ObjectMeta{Namespace: "ns", Name: "unseen", OwnerReferences: []metav1.OwnerReference{
+						{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: owner.UID, BlockOwnerDeletion: ptr.To(true)},
+					}})
+					f.delete("owner", policy)
+					f.settle()
+					f.settle()
+					f.expect("owner", "widgets.example.com ns/unseen")
+					f.server.Before = nil
+					f.settle()
+					f.settle()
+					f.expect(after...)
+				})
+			})
+		}
+	}
+}
+
 // TestOwnerThatIsNeverSeenIsAskedForAgain has a kind whose objects can be read but not listed.
 func TestOwnerThatIsNeverSeenIsAskedForAgain(t *testing.T) {
 	start := func() *controllertest.Metadata {
