@@ -30,7 +30,7 @@ func TestResourceVersionTable(t *testing.T) {
 		row := versionRow{cells[0], cells[1], cells[2], cells[3]}
 		t.Run(strings.Join(cells[:4], " "), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *site) {
-				if got := newVersionWorld(t, s).answer(row); got != cells[4] {
+				if got := strings.TrimSpace(newVersionWorld(t, s).answer(row)); got != cells[4] {
 					t.Errorf("the answer is %q, the page says %q", got, cells[4])
 				}
 			})

@@ -266,6 +266,10 @@ func (s *Server) writeList(w io.Writer, media mediaType, r *request, p *page) er
 			return err
 		}
 	}
+	if media.as == "Table" && r.kind.NullRows && len(p.entries) == 0 {
+		out.buf = append(out.buf[:len(out.buf)-len("[")], "null}\n"...)
+		return out.flush()
+	}
 	out.buf = append(out.buf, "]}\n"...)
 	return out.flush()
 }

@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"strings"
 
@@ -10,8 +9,6 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/setpoint-dev/setpoint/apiserver/authn"
 	"github.com/setpoint-dev/setpoint/apiserver/authz"
@@ -46,7 +43,7 @@ func reviewKind(group, kind string, namespaced bool) kinds.Kind {
 }
 
 // readReview reads the question into its Go type.
-func readReview(w http.ResponseWriter, r *request, into any) error {
+func (s *Server) readReview(w http.ResponseWriter, r *request, into any) error {
 	if _, err := negotiatePlain(r); err != nil {
 		return err
 	}
@@ -54,13 +51,18 @@ func readReview(w http.ResponseWriter, r *request, into any) error {
 	if err != nil {
 		return err
 	}
-	obj, findings, err := b.decode()
+	t, err := s.newWrite(w, r, "")
 	if err != nil {
 		return err
 	}
-	for _, finding := range findings {
-		warn(w, finding)
+	obj, err := t.decode(b)
+	if err != nil {
+		return err
 	}
+	if err := t.matchNamespace(obj); err != nil {
+		return err
+	}
+	t.own(nil, obj)
 	text, err := json.Marshal(obj)
 	if err != nil {
 		return err
@@ -77,10 +79,10 @@ func (s *Server) respondReview(w http.ResponseWriter, r *request, t *metav1.Type
 // reviewSelf says who the client is.
 func (s *Server) reviewSelf(w http.ResponseWriter, r *request) error {
 	var review authenticationv1.SelfSubjectReview
-	if err := readReview(w, r, &review); err != nil {
+	if err := s.readReview(w, r, &review); err != nil {
 		return err
 	}
-	review.CreationTimestamp = metav1.NewTime(s.clock.Now())
+	review.ObjectMeta = metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(s.clock.Now())}
 	review.Status.UserInfo = userInfo(r.user)
 	return s.respondReview(w, r, &review.TypeMeta, &review)
 }
@@ -99,7 +101,7 @@ func userInfo(u *authn.User) authenticationv1.UserInfo {
 // reviewToken says whose a bearer token is.
 func (s *Server) reviewToken(w http.ResponseWriter, r *request) error {
 	var review authenticationv1.TokenReview
-	if err := readReview(w, r, &review); err != nil {
+	if err := s.readReview(w, r, &review); err != nil {
 		return err
 	}
 	if review.Spec.Token == "" {
@@ -108,7 +110,7 @@ func (s *Server) reviewToken(w http.ResponseWriter, r *request) error {
 	ask := (&http.Request{Header: http.Header{
 		"Authorization": {"Bearer " + review.Spec.Token},
 	}}).WithContext(r.http.Context())
-	review.Status = authenticationv1.TokenReviewStatus{Error: "invalid bearer token"}
+	review.Status.Authenticated, review.Status.Error = false, "invalid bearer token"
 	if u, err := s.authn.Authenticate(ask); err == nil && u != nil && u.Name != authn.Anonymous {
 		review.Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: userInfo(u)}
 	}
@@ -117,27 +119,32 @@ func (s *Server) reviewToken(w http.ResponseWriter, r *request) error {
 
 func (s *Server) reviewSelfAccess(w http.ResponseWriter, r *request) error {
 	var review authorizationv1.SelfSubjectAccessReview
-	if err := readReview(w, r, &review); err != nil {
+	if err := s.readReview(w, r, &review); err != nil {
 		return err
 	}
-	a, err := accessAttributes(r.user, review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)
-	if err != nil {
-		return err
+	spec := authorizationv1.SubjectAccessReviewSpec{
+		ResourceAttributes: review.Spec.ResourceAttributes, NonResourceAttributes: review.Spec.NonResourceAttributes,
 	}
-	review.Status = s.accessStatus(r, a)
+	errs := append(checkAccess(&spec), checkReviewMeta(review.ObjectMeta, "must be empty")...)
+	if len(errs) > 0 {
+		return invalidReview(errs)
+	}
+	review.Status = s.accessStatus(r, accessAttributes(r.user, &spec))
 	return s.respondReview(w, r, &review.TypeMeta, &review)
 }
 
 // reviewSelfRules lists what the client may do in a namespace.
 func (s *Server) reviewSelfRules(w http.ResponseWriter, r *request) error {
 	var review authorizationv1.SelfSubjectRulesReview
-	if err := readReview(w, r, &review); err != nil {
+	if err := s.readReview(w, r, &review); err != nil {
 		return err
 	}
 	if review.Spec.Namespace == "" {
 		return apierrors.NewBadRequest("no namespace on request")
 	}
-	rules, complete := authz.Rules(r.http.Context(), s.authz, r.user, review.Spec.Namespace)
+	namespace := review.Spec.Namespace
+	review.ObjectMeta, review.Spec = metav1.ObjectMeta{}, authorizationv1.SelfSubjectRulesReviewSpec{}
+	rules, complete := authz.Rules(r.http.Context(), s.authz, r.user, namespace)
 	review.Status = authorizationv1.SubjectRulesReviewStatus{
 		Incomplete:       !complete,
 		ResourceRules:    []authorizationv1.ResourceRule{},
@@ -158,38 +165,31 @@ func (s *Server) reviewSelfRules(w http.ResponseWriter, r *request) error {
 
 func (s *Server) reviewAccess(w http.ResponseWriter, r *request) error {
 	var review authorizationv1.SubjectAccessReview
-	if err := readReview(w, r, &review); err != nil {
+	if err := s.readReview(w, r, &review); err != nil {
 		return err
 	}
-	var err error
-	if review.Status, err = s.answerAccess(r, &review.Spec); err != nil {
-		return err
+	errs := append(checkSubjectAccess(&review.Spec), checkReviewMeta(review.ObjectMeta, "must be empty")...)
+	if len(errs) > 0 {
+		return invalidReview(errs)
 	}
+	review.Status = s.accessStatus(r, accessAttributes(subjectOf(&review.Spec), &review.Spec))
 	return s.respondReview(w, r, &review.TypeMeta, &review)
 }
 
 func (s *Server) reviewLocalAccess(w http.ResponseWriter, r *request) error {
 	var review authorizationv1.LocalSubjectAccessReview
-	if err := readReview(w, r, &review); err != nil {
+	if err := s.readReview(w, r, &review); err != nil {
 		return err
 	}
-	if at := review.Spec.ResourceAttributes; at == nil || at.Namespace != r.namespace {
-		return invalidReview(field.Invalid(field.NewPath("spec", "resourceAttributes", "namespace"), "",
-			fmt.Sprintf("must be the namespace of the request, %q", r.namespace)))
+	if errs := checkLocalAccess(&review); len(errs) > 0 {
+		return invalidReview(errs)
 	}
-	review.Namespace = r.namespace
-	var err error
-	if review.Status, err = s.answerAccess(r, &review.Spec); err != nil {
-		return err
-	}
+	review.Status = s.accessStatus(r, accessAttributes(subjectOf(&review.Spec), &review.Spec))
 	return s.respondReview(w, r, &review.TypeMeta, &review)
 }
 
-func (s *Server) answerAccess(r *request, spec *authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus, error) {
-	if spec.User == "" && len(spec.Groups) == 0 {
-		return authorizationv1.SubjectAccessReviewStatus{}, invalidReview(field.Invalid(
-			field.NewPath("spec", "user"), "", "at least one of user or group must be specified"))
-	}
+// subjectOf is who a question is about.
+func subjectOf(spec *authorizationv1.SubjectAccessReviewSpec) *authn.User {
 	u := &authn.User{Name: spec.User, UID: spec.UID, Groups: spec.Groups}
 	for key, values := range spec.Extra {
 		if u.Extra == nil {
@@ -197,35 +197,20 @@ func (s *Server) answerAccess(r *request, spec *authorizationv1.SubjectAccessRev
 		}
 		u.Extra[key] = values
 	}
-	a, err := accessAttributes(u, spec.ResourceAttributes, spec.NonResourceAttributes)
-	if err != nil {
-		return authorizationv1.SubjectAccessReviewStatus{}, err
-	}
-	return s.accessStatus(r, a), nil
+	return u
 }
 
-// accessAttributes turns a question into what an authorizer is asked.
-func accessAttributes(u *authn.User, resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) (*authz.Attributes, error) {
-	spec := field.NewPath("spec")
-	switch {
-	case resource != nil && path != nil:
-		return nil, invalidReview(field.Invalid(spec, struct{ Path, Verb string }{path.Path, path.Verb},
-			"exactly one of nonResourceAttributes or resourceAttributes must be specified"))
-	case resource != nil:
-		return &authz.Attributes{
-			User: u, Verb: resource.Verb, Group: resource.Group, Version: resource.Version,
-			Resource: resource.Resource, Subresource: resource.Subresource,
-			Namespace: resource.Namespace, Name: resource.Name,
-		}, nil
-	case path != nil:
-		return &authz.Attributes{User: u, Verb: path.Verb, Path: path.Path}, nil
+// accessAttributes turns a question that has been checked into what an authorizer is asked.
+func accessAttributes(u *authn.User, spec *authorizationv1.SubjectAccessReviewSpec) *authz.Attributes {
+	if path := spec.NonResourceAttributes; path != nil {
+		return &authz.Attributes{User: u, Verb: path.Verb, Path: path.Path}
 	}
-	return nil, invalidReview(field.Invalid(spec, "",
-		"exactly one of nonResourceAttributes or resourceAttributes must be specified"))
-}
-
-func invalidReview(err *field.Error) error {
-	return apierrors.NewInvalid(schema.GroupKind{Group: "authorization.k8s.io"}, "", field.ErrorList{err})
+	resource := spec.ResourceAttributes
+	return &authz.Attributes{
+		User: u, Verb: resource.Verb, Group: resource.Group, Version: resource.Version,
+		Resource: resource.Resource, Subresource: resource.Subresource,
+		Namespace: resource.Namespace, Name: resource.Name,
+	}
 }
 
 func (s *Server) accessStatus(r *request, a *authz.Attributes) authorizationv1.SubjectAccessReviewStatus {

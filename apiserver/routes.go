@@ -119,7 +119,13 @@ func isView(k *kinds.Kind, name string) bool {
 	})
 }
 
-// allows says whether the kind has the verb. Those of subresources are the table's business.
+// allows says whether the kind has the verb. Those of subresources are the table's business, but for a view
+// that says which it has.
 func allows(k *kinds.Kind, r *request) bool {
+	for _, s := range k.Subresources {
+		if s.Name == r.subresource && s.Strategy != nil {
+			return slices.Contains(s.Verbs, r.verb)
+		}
+	}
 	return r.subresource != "" || slices.Contains(verbs(k), r.verb)
 }

@@ -42,7 +42,9 @@ func (s *Server) virtualRoute(r *request, gvr schema.GroupVersionResource) (hand
 		return nil, errNoPage
 	case !ok || r.subresource != "" || found.kind.Namespaced != (r.namespace != ""):
 		return nil, errNotServed()
-	case r.verb != "create" || r.name != "":
+	case r.name != "":
+		return nil, errNotServed()
+	case r.verb != "create":
 		return nil, errMethod()
 	}
 	r.kind = found.kind

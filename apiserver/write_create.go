@@ -176,12 +176,21 @@ func (t *write) fillSystemFields(obj kinds.Object) {
 
 // checkNew returns what is wrong with a new object.
 func (t *write) checkNew(obj kinds.Object) field.ErrorList {
-	errs := t.checkMeta(obj)
+	var errs field.ErrorList
+	if t.kind.Metadata == kinds.MetadataFirst {
+		errs = t.checkMeta(obj)
+	}
 	if t.hooks.Validate != nil {
 		errs = append(errs, t.hooks.Validate(obj)...)
 	}
+	if t.kind.Metadata == kinds.MetadataNext {
+		errs = append(errs, t.checkMeta(obj)...)
+	}
 	if t.hooks.ValidateCreate != nil {
 		errs = append(errs, t.hooks.ValidateCreate(obj)...)
+	}
+	if t.kind.Metadata == kinds.MetadataAlone && len(errs) == 0 {
+		errs = t.checkMeta(obj)
 	}
 	return errs
 }

@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -249,7 +250,10 @@ func parseTime(text string) *metav1.Time {
 // checkMeta returns what is wrong with a new object's metadata.
 func (t *write) checkMeta(obj kinds.Object) field.ErrorList {
 	rule := t.kind.NameRule
-	if rule == nil {
+	switch {
+	case t.kind.Metadata == kinds.MetadataAlone:
+		rule = path.ValidatePathSegmentName
+	case rule == nil:
 		rule = validation.NameIsDNSSubdomain
 	}
 	errs := validation.ValidateObjectMeta(objectMeta(obj), t.kind.Namespaced, rule, field.NewPath("metadata"))

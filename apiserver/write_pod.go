@@ -87,14 +87,11 @@ func (t *write) checkBinding(binding kinds.Object) error {
 	if kind := tree.Str(binding, "target", "kind"); kind != "" && kind != "Node" {
 		errs = append(errs, field.NotSupported(target.Child("kind"), kind, []string{"Node", "<empty>"}))
 	}
-	if t.name == "" {
-		errs = append(errs, field.Required(field.NewPath("metadata", "name"), ""))
-	}
 	if tree.Str(binding, "target", "name") == "" {
 		errs = append(errs, field.Required(target.Child("name"), ""))
 	}
 	if len(errs) > 0 {
-		return apierrors.NewInvalid(bindingGVK.GroupKind(), t.name, errs)
+		return unreasoned(errs.ToAggregate())
 	}
 	return nil
 }

@@ -29,18 +29,18 @@ func (s *Server) update(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	first, err := t.decodeUpdate(b) // what is wrong with it goes before whether there is such an object
+	if err != nil {
+		return err
+	}
 	value, created, err := t.modify(change{
 		create: s.creation(r, r.kind.CreateOnUpdate),
 		next: func(live kinds.Object) (kinds.Object, error) {
-			obj, err := t.decode(b)
-			if err != nil {
-				return nil, err
-			}
-			if err := t.matchNamespace(obj); err != nil {
-				return nil, err
-			}
-			if err := t.matchName(obj); err != nil {
-				return nil, err
+			obj := first
+			if first = nil; obj == nil { // an attempt uses it up
+				if obj, err = t.decodeUpdate(b); err != nil {
+					return nil, err
+				}
 			}
 			if err := t.checkUID(obj, live); err != nil {
 				return nil, err
@@ -58,6 +58,18 @@ func (s *Server) update(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	return s.respond(w, r, modifiedCode(created), value)
+}
+
+// decodeUpdate decodes what is to be in the place of the object of the request.
+func (t *write) decodeUpdate(b *body) (kinds.Object, error) {
+	obj, err := t.decode(b)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.matchNamespace(obj); err != nil {
+		return nil, err
+	}
+	return obj, t.matchName(obj)
 }
 
 func modifiedCode(created bool) int {

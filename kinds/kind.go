@@ -31,8 +31,11 @@ type Kind struct {
 
 	// Schema decodes, prunes, defaults, checks and encodes objects of the kind.
 	Schema *compiled.Schema
-	// Columns are what kubectl get prints.
+	// Columns are what kubectl get prints; without any, the name and when the object was made.
 	Columns []Column
+	// NullRows says that the rows of an empty table are null and not [], as they are in Kubernetes where it has
+	// no columns of a kind's own.
+	NullRows bool
 	// Status says that status is written through its own subresource: the main resource ignores
 	// it, and the subresource ignores the rest.
 	Status bool
@@ -91,6 +94,8 @@ type Kind struct {
 	UnknownField string
 	// FinalizersQualified says that finalizers other than Kubernetes' own must begin with a domain.
 	FinalizersQualified bool
+	// Metadata says when what is wrong with the metadata of a new object is told.
+	Metadata MetadataOrder
 	// NameRule checks metadata.name; nil is DNS-1123 subdomain.
 	NameRule func(name string, prefix bool) []string
 
@@ -123,6 +128,18 @@ func (k *Kind) GVK() schema.GroupVersionKind {
 func (k *Kind) GroupResource() schema.GroupResource {
 	return schema.GroupResource{Group: k.Group, Resource: k.Resource}
 }
+
+// MetadataOrder is when the metadata of a new object is looked at.
+type MetadataOrder uint8
+
+const (
+	// MetadataFirst is before all else.
+	MetadataFirst MetadataOrder = iota
+	// MetadataNext is behind Validate, and before ValidateCreate.
+	MetadataNext
+	// MetadataAlone is if nothing else is wrong; a name may then be whatever a path can have in it.
+	MetadataAlone
+)
 
 // Absent is the GroupResource by which GET names an object that is not there.
 func (k *Kind) Absent() schema.GroupResource {

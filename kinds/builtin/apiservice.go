@@ -87,8 +87,14 @@ func validateAPIService(obj kinds.Object) field.ErrorList {
 	spec := check.Root(obj).Child("spec")
 	spec.Path = check.NewPath("spec")
 	group, version, name := spec.Str("group"), spec.Str("version"), tree.Str(obj, "metadata", "name")
-	if want := version + "." + group; name != want {
-		e.Invalid(check.NewPath("metadata", "name"), name, fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", want))
+	want := version + "." + group
+	for _, said := range []struct{ field, name string }{
+		{"generateName", tree.Str(obj, "metadata", "generateName")}, {"name", name},
+	} {
+		if said.name != "" && said.name != want { // that there is none is said elsewhere
+			e.Invalid(check.NewPath("metadata", said.field), said.name,
+				fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", want))
+		}
 	}
 	if group == "" && version != "v1" {
 		e.Required(spec.At("group"), "only v1 may have an empty group and it better be legacy kube")

@@ -34,7 +34,7 @@ func validateAutoscaler(obj, old kinds.Object) field.ErrorList {
 	e.NotNegative(spec, "minReplicas")
 	switch {
 	case most == 0:
-		e.Required(spec.At("maxReplicas"), "")
+		e.Later().Required(spec.At("maxReplicas"), "")
 	case most < 0:
 		e.Invalid(spec.At("maxReplicas"), most, "must be greater than or equal to 1")
 	}
@@ -126,9 +126,7 @@ func metric(e *check.Errors, m check.At) {
 	if len(present) > 0 {
 		metricSource(e, m.Child(present[0]), present[0])
 	}
-	if !known {
-		e.NotSupported(m.At("type"), kind, types...) // upstream tells it twice
-	} else if !m.Has(own) {
+	if known && !m.Has(own) {
 		e.Required(m.At(own), "must populate information for the given metric source")
 	}
 	if len(present) == 1 {

@@ -49,7 +49,9 @@ func clusterTrustBundle() *kinds.Kind {
 func validateTrustBundle(obj kinds.Object) field.ErrorList {
 	var e check.Errors
 	name, signer := tree.Str(obj, "metadata", "name"), tree.Str(obj, "spec", "signerName")
-	e.Messages(check.NewPath("metadata", "name"), name, check.TrustBundleName(name, signer))
+	if name != "" { // that there is none is said elsewhere
+		e.Messages(check.NewPath("metadata", "name"), name, check.TrustBundleName(name, signer))
+	}
 	if signer != "" {
 		e.SignerName(check.NewPath("spec", "signerName"), signer)
 	}

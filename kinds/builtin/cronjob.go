@@ -108,7 +108,7 @@ func validateCronJob(obj kinds.Object, old map[string]any) field.ErrorList {
 	var e check.Errors
 	spec := check.Root(obj).Child("spec")
 	if text := spec.Str("schedule"); text == "" {
-		e.Required(spec.At("schedule"), "")
+		e.Later().Required(spec.At("schedule"), "")
 	} else {
 		cronSchedule(&e, spec, strings.Contains(tree.Str(old, "schedule"), "TZ"))
 	}

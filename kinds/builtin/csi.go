@@ -283,6 +283,7 @@ func csiStorageCapacity() *kinds.Kind {
 		Group: "storage.k8s.io", Version: "v1", Kind: "CSIStorageCapacity",
 		Resource: "csistoragecapacities", Singular: "csistoragecapacity", Namespaced: true,
 		Schema:              schema.Builtin("io.k8s.api.storage.v1.CSIStorageCapacity"),
+		NullRows:            true,
 		UpdateNamesRevision: true,
 		DefaultPropagation:  "Background",
 		Strategy: kinds.Strategy{

@@ -118,7 +118,7 @@ func daemonStrategy(e *check.Errors, s check.At) {
 	case "RollingUpdate":
 		daemonRollingUpdate(e, rolling)
 	default:
-		e.NotSupported(s.Path, strategyValue(s), "RollingUpdate", "OnDelete")
+		e.NotSupported(s.Path, strategyValue(withAmounts(s), "MaxUnavailable", "MaxSurge"), "RollingUpdate", "OnDelete")
 	}
 }
 

@@ -104,7 +104,7 @@ func strategy(e *check.Errors, s check.At) {
 	case "RollingUpdate":
 		rollingUpdate(e, rolling)
 	default:
-		e.NotSupported(s.Path, strategyValue(s), "Recreate", "RollingUpdate")
+		e.NotSupported(s.Path, strategyValue(withAmounts(s), "MaxUnavailable", "MaxSurge"), "Recreate", "RollingUpdate")
 	}
 }
 

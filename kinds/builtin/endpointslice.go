@@ -52,7 +52,7 @@ func endpointSlice() *kinds.Kind {
 		Strategy: kinds.Strategy{
 			Default:        defaultEndpointSlice,
 			Validate:       validateEndpointSlice,
-			ValidateCreate: validateEndpoints,
+			ValidateCreate: validateNewEndpointSlice,
 			ValidateUpdate: validateEndpointSliceUpdate,
 			Warnings:       endpointSliceWarnings,
 		},
@@ -75,9 +75,14 @@ func defaultEndpointSlice(obj kinds.Object) {
 
 func validateEndpointSlice(obj kinds.Object) field.ErrorList {
 	var e check.Errors
-	slice := check.Root(obj)
-	e.OneOf(slice, "addressType", "FQDN", "IPv4", "IPv6")
-	endpointPorts(&e, slice)
+	endpointPorts(&e, check.Root(obj))
+	return e.List()
+}
+
+func validateNewEndpointSlice(obj kinds.Object) field.ErrorList {
+	var e check.Errors
+	e.Add(validateEndpoints(obj)...)
+	e.OneOf(check.Root(obj), "addressType", "FQDN", "IPv4", "IPv6")
 	return e.List()
 }
 

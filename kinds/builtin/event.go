@@ -43,6 +43,7 @@ func event() *kinds.Kind {
 		Columns:            eventColumns(),
 		CreateOnUpdate:     true,
 		DefaultPropagation: "Background",
+		Metadata:           kinds.MetadataAlone,
 		Fields: eventSelectors("involvedObject", map[string]string{
 			"reason": "reason", "type": "type", "reportingComponent": "reportingComponent", "source": "source",
 		}),
@@ -62,6 +63,7 @@ func newEvent() *kinds.Kind {
 		Columns:            eventColumns(),
 		CreateOnUpdate:     true,
 		DefaultPropagation: "Background",
+		Metadata:           kinds.MetadataNext,
 		Fields: eventSelectors("regarding", map[string]string{
 			"reason": "reason", "type": "type", "reportingController": "reportingController",
 		}),

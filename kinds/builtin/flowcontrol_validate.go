@@ -213,25 +213,41 @@ func validatePriorityLevel(obj kinds.Object) field.ErrorList {
 	limited, free := spec.Child("limited"), spec.Child("exempt")
 	switch kind {
 	case "Exempt":
-		if limited.Exists() {
-			e.Later().Forbidden(limited.Path, "")
-		}
 		concurrency(&e, free)
 	case "Limited":
-		if free.Exists() {
-			e.Later().Forbidden(free.Path, "")
-		}
-		if !limited.Exists() {
-			e.Later().Required(limited.Path, "must not be empty when type is Limited")
-			break
-		}
 		concurrency(&e, limited)
 	case "":
 		e.Later().Required(check.NewPath("spec", "type"), "")
 	default:
 		e.NotSupported(spec.At("type"), kind, "Exempt", "Limited")
 	}
+	if free.Exists() && kind != "Exempt" {
+		e.Later().Forbidden(free.Path, "")
+	}
+	if limited.Exists() && kind != "Limited" {
+		e.Later().Forbidden(limited.Path, "")
+	}
+	if !limited.Exists() && kind == "Limited" {
+		e.Later().Required(limited.Path, "must not be empty when type is Limited")
+	}
+	if limited.Exists() {
+		responseParts(e.Later(), limited.Child("limitResponse"))
+	}
 	return e.List()
+}
+
+// responseParts checks that what becomes of requests beyond a limit has the parts of its type, and no others.
+func responseParts(e *check.Errors, r check.At) {
+	queuing, kind := r.Child("queuing"), r.Str("type")
+	if kind == "" {
+		e.Required(r.At("type"), "")
+	}
+	if queuing.Exists() && kind != "Queue" {
+		e.Forbidden(queuing.Path, "")
+	}
+	if !queuing.Exists() && kind == "Queue" {
+		e.Required(queuing.Path, "must not be empty if limited.limitResponse.type is Limited")
+	}
 }
 
 // concurrency checks the share of a priority level, and what becomes of requests beyond it.
@@ -251,21 +267,10 @@ func concurrency(e *check.Errors, level check.At) {
 }
 
 func limitResponse(e *check.Errors, r check.At) {
-	queuing := r.Child("queuing")
-	switch kind := r.Str("type"); kind {
-	case "Reject":
-		if queuing.Exists() {
-			e.Later().Forbidden(queuing.Path, "")
-		}
-	case "Queue":
-		if !queuing.Exists() {
-			e.Later().Required(queuing.Path, "must not be empty if limited.limitResponse.type is Limited")
-			return
-		}
+	switch kind, queuing := r.Str("type"), r.Child("queuing"); {
+	case kind == "Queue" && queuing.Exists():
 		queueing(e, queuing)
-	case "":
-		e.Later().Required(r.At("type"), "")
-	default:
+	case kind != "" && kind != "Queue" && kind != "Reject":
 		e.NotSupported(r.At("type"), kind, "Queue", "Reject")
 	}
 }

@@ -66,8 +66,8 @@ func ingressClass() *kinds.Kind {
 		Schema: schema.Builtin("io.k8s.api.networking.v1.IngressClass"),
 		Columns: []kinds.Column{
 			name,
-			table.Text("Controller", "The controller that serves the ingresses of the class", "spec", "controller"),
-			table.Column("Parameters", "What says more about the class", classParameters),
+			table.Text("Controller", "Controller that is responsible for handling this class", "spec", "controller"),
+			table.Column("Parameters", "A reference to a resource with additional parameters", classParameters),
 			table.Age(),
 		},
 		Generation:         true,

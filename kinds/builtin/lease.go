@@ -10,6 +10,7 @@ import (
 	"github.com/setpoint-dev/setpoint/kinds/check"
 	"github.com/setpoint-dev/setpoint/kinds/schema"
 	"github.com/setpoint-dev/setpoint/kinds/table"
+	"github.com/setpoint-dev/setpoint/kinds/tree"
 )
 
 // leaseStrategy is the one way of choosing a leader that Kubernetes names.
@@ -29,7 +30,27 @@ func lease() *kinds.Kind {
 		CreateOnUpdate:      true,
 		UpdateNamesRevision: true,
 		DefaultPropagation:  "Background",
-		Strategy:            kinds.Strategy{Validate: validateLease},
+		Strategy: kinds.Strategy{
+			PrepareForCreate: func(_ *kinds.Env, obj kinds.Object) error {
+				uncoordinated(obj, nil)
+				return nil
+			},
+			PrepareForUpdate: func(_ *kinds.Env, obj, old kinds.Object) error {
+				uncoordinated(obj, old)
+				return nil
+			},
+			Validate: validateLease,
+		},
+	}
+}
+
+// uncoordinated drops what is said of an election by the server, which Kubernetes has behind a gate, unless it
+// was there before.
+func uncoordinated(obj, old kinds.Object) {
+	for _, name := range []string{"strategy", "preferredHolder"} {
+		if !tree.Has(old, "spec", name) {
+			tree.Delete(obj, "spec", name)
+		}
 	}
 }
 

@@ -23,6 +23,7 @@ func limitRange() *kinds.Kind {
 		ShortNames: []string{"limits"}, Namespaced: true,
 		Schema:             schema.Builtin("io.k8s.api.core.v1.LimitRange"),
 		CreateOnUpdate:     true,
+		NullRows:           true,
 		DefaultPropagation: "Background",
 		Strategy:           kinds.Strategy{Default: defaultLimitRange, Validate: validateLimitRange},
 	}

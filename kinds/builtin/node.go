@@ -1,7 +1,9 @@
 package builtin
 
 import (
+	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -107,7 +109,10 @@ func taints(e *check.Errors, spec check.At) {
 		pod.TaintEffect(e, t)
 		p := pair{key, t.Str("effect")}
 		if seen.Has(p) {
-			err := field.Duplicate(t.Path.Field(), t.Map)
+			err := field.Duplicate(t.Path.Field(), struct {
+				Key, Value, Effect string
+				TimeAdded          any
+			}{key, value, t.Str("effect"), t.Get("timeAdded")})
 			err.Detail = "taints must be unique by key and effect pair"
 			e.Add(err)
 		}
@@ -125,7 +130,35 @@ func validateNodeStatus(obj kinds.Object) field.ErrorList {
 			}
 		}
 	}
+	declaredFeatures(&e, tree.Strings(obj, "status", "declaredFeatures"))
 	return e.List()
+}
+
+var declaredFeature = regexp.MustCompile(`^[A-Z][a-zA-Z0-9]*(/[a-zA-Z][a-zA-Z0-9]*)*$`)
+
+// declaredFeatures checks what a node says it can do: names, in order and each once.
+func declaredFeatures(e *check.Errors, names []string) {
+	path := check.NewPath("status", "declaredFeatures")
+	for i, name := range names {
+		switch {
+		case len(name) > validation.DNS1123SubdomainMaxLength:
+			e.Invalid(path.Index(i), name, fmt.Sprintf("invalid feature name %q: must be no more than %d characters",
+				name, validation.DNS1123SubdomainMaxLength))
+		case !declaredFeature.MatchString(name):
+			e.Invalid(path.Index(i), name, fmt.Sprintf("invalid feature name %q: must start with an UpperCamelCase segment, "+
+				"with subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only "+
+				"alphanumeric characters and slashes", name))
+		}
+		if i+1 == len(names) {
+			return
+		}
+		switch next := names[i+1]; {
+		case name == next:
+			e.Duplicate(path.Index(i+1), next)
+		case name > next:
+			e.Invalid(path.Index(i+1), next, "list must be sorted alphabetically")
+		}
+	}
 }
 
 func validateNodeUpdate(obj, old kinds.Object) field.ErrorList {

@@ -43,6 +43,7 @@ func podDisruptionBudget() *kinds.Kind {
 		Generation:          true,
 		UpdateNamesRevision: true,
 		DefaultPropagation:  "Background",
+		Metadata:            kinds.MetadataAlone,
 		Strategy: kinds.Strategy{
 			PrepareForCreate:       emptyStatus(zero),
 			PrepareForUpdate:       keepStatus,
@@ -68,7 +69,7 @@ func validateBudget(obj kinds.Object) field.ErrorList {
 	spec := check.Root(obj).Child("spec")
 	if spec.Has("minAvailable") && spec.Has("maxUnavailable") {
 		e.Invalid(spec.Path, struct{ MinAvailable, Selector, MaxUnavailable, UnhealthyPodEvictionPolicy any }{
-			spec.Get("minAvailable"), spec.Get("selector"), spec.Get("maxUnavailable"), spec.Get("unhealthyPodEvictionPolicy"),
+			spec.Get("minAvailable"), check.LabelSelector(spec.Child("selector").Map), spec.Get("maxUnavailable"), spec.Get("unhealthyPodEvictionPolicy"),
 		}, "minAvailable and maxUnavailable cannot be both set")
 	}
 	for _, name := range []string{"minAvailable", "maxUnavailable"} {

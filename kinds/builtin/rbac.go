@@ -24,6 +24,7 @@ func role() *kinds.Kind {
 		Group: rbacGroup, Version: "v1", Kind: "Role", Resource: "roles", Singular: "role",
 		Namespaced:         true,
 		Schema:             schema.Builtin("io.k8s.api.rbac.v1.Role"),
+		NullRows:           true,
 		DefaultPropagation: "Background",
 		CreateOnUpdate:     true,
 		NameRule:           rbacName,
@@ -39,6 +40,7 @@ func clusterRole() *kinds.Kind {
 	return &kinds.Kind{
 		Group: rbacGroup, Version: "v1", Kind: "ClusterRole", Resource: "clusterroles", Singular: "clusterrole",
 		Schema:             schema.Builtin("io.k8s.api.rbac.v1.ClusterRole"),
+		NullRows:           true,
 		DefaultPropagation: "Background",
 		CreateOnUpdate:     true,
 		NameRule:           rbacName,

@@ -40,12 +40,14 @@ func replicationController() *kinds.Kind {
 				return strconv.FormatInt(tree.Int(obj, "status", "replicas"), 10)
 			},
 		},
+		NameRule: func(string, bool) []string { return nil }, // validateNewReplicationController
 		Strategy: kinds.Strategy{
 			Default:                defaultReplicationController,
 			PrepareForCreate:       emptyStatus(map[string]any{"replicas": int64(0)}),
 			PrepareForUpdate:       keepStatus,
 			PrepareForStatusUpdate: keepSpec,
 			Validate:               validateReplicationController,
+			ValidateCreate:         validateNewReplicationController,
 			ValidateStatusUpdate:   validateReplicaSetStatus,
 			Warnings:               templateWarnings,
 		},
@@ -71,6 +73,15 @@ func defaultReplicationController(obj kinds.Object) {
 	if template := tree.Map(spec, "template"); template != nil {
 		pod.DefaultSpec(tree.Ensure(template, "spec"))
 	}
+}
+
+// validateNewReplicationController checks the name, which is told of last.
+func validateNewReplicationController(obj kinds.Object) field.ErrorList {
+	var e check.Errors
+	if name := tree.Str(obj, "metadata", "name"); name != "" {
+		e.DNSSubdomain(check.NewPath("metadata", "name"), name)
+	}
+	return e.List()
 }
 
 func validateReplicationController(obj kinds.Object) field.ErrorList {

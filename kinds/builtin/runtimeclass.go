@@ -21,7 +21,7 @@ func runtimeClass() *kinds.Kind {
 		Schema: schema.Builtin("io.k8s.api.node.v1.RuntimeClass"),
 		Columns: []kinds.Column{
 			table.Name(),
-			table.Text("Handler", "What runs the pods of the class", "handler"),
+			table.Text("Handler", "", "handler"),
 			table.Age(),
 		},
 		CreateOnUpdate:      true,

@@ -6,6 +6,7 @@ import (
 	"github.com/setpoint-dev/setpoint/kinds"
 	"github.com/setpoint-dev/setpoint/kinds/schema"
 	"github.com/setpoint-dev/setpoint/kinds/table"
+	"github.com/setpoint-dev/setpoint/kinds/tree"
 )
 
 func serviceAccount() *kinds.Kind {
@@ -17,5 +18,30 @@ func serviceAccount() *kinds.Kind {
 		ReturnDeleted:      true,
 		DefaultPropagation: "Background",
 		NameRule:           apivalidation.ValidateServiceAccountName,
+		Strategy: kinds.Strategy{
+			Warnings: func(obj, old kinds.Object) []string {
+				const key = "kubernetes.io/enforce-mountable-secrets"
+				if tree.Has(old, "metadata", "annotations", key) || !tree.Has(obj, "metadata", "annotations", key) {
+					return nil
+				}
+				return []string{"metadata.annotations[" + key + "]: deprecated in v1.32+; prefer separate namespaces to " +
+					"isolate access to mounted secrets"}
+			},
+			PrepareForCreate: func(_ *kinds.Env, obj kinds.Object) error {
+				nameSecretsOnly(obj)
+				return nil
+			},
+			PrepareForUpdate: func(_ *kinds.Env, obj, _ kinds.Object) error {
+				nameSecretsOnly(obj)
+				return nil
+			},
+		},
+	}
+}
+
+// nameSecretsOnly drops what an account says of its secrets beside their names.
+func nameSecretsOnly(obj kinds.Object) {
+	for i, ref := range tree.Maps(obj, "secrets") {
+		tree.List(obj, "secrets")[i] = map[string]any{"name": tree.Str(ref, "name")}
 	}
 }

@@ -97,7 +97,6 @@ func validateStatefulSet(obj kinds.Object) field.ErrorList {
 	if start := tree.Int(spec.Map, "ordinals", "start"); start < 0 {
 		e.NotNegative(check.At{Map: map[string]any{"ordinals.start": start}, Path: spec.Path}, "ordinals.start")
 	}
-	statefulSelector(&e, spec)
 	return e.List()
 }
 
@@ -111,6 +110,7 @@ func validateNewStatefulSet(obj kinds.Object) field.ErrorList {
 	if name := spec.Str("serviceName"); name != "" {
 		e.DNSLabel(spec.At("serviceName"), name)
 	}
+	statefulSelector(&e, spec)
 	return e.List()
 }
 
@@ -131,16 +131,30 @@ func statefulStrategy(e *check.Errors, s check.At) {
 			statefulRollingUpdate(e, rolling)
 		}
 	default:
-		e.Invalid(s.Path, strategyValue(s), "must be 'RollingUpdate' or 'OnDelete'")
+		e.Invalid(s.Path, strategyValue(s, "Partition", "MaxUnavailable"), "must be 'RollingUpdate' or 'OnDelete'")
 	}
 }
 
-// strategyValue is how a strategy looks in a message.
-func strategyValue(s check.At) any {
+// withAmounts is a strategy whose rolling update says of what it does not say that it is nothing.
+func withAmounts(s check.At) check.At {
+	s.Map = tree.CopyMap(s.Map)
+	if rolling := tree.Map(s.Map, "rollingUpdate"); rolling != nil {
+		tree.Default(rolling, int64(0), "maxUnavailable")
+		tree.Default(rolling, int64(0), "maxSurge")
+	}
+	return s
+}
+
+// strategyValue is how a strategy looks in a message; fields are those of a rolling update.
+func strategyValue(s check.At, fields ...string) any {
+	var rolling any
+	if r := s.Child("rollingUpdate"); r.Exists() {
+		rolling = check.Shown(r.Map, fields...)
+	}
 	return struct {
 		Type          string
 		RollingUpdate any
-	}{s.Str("type"), s.Get("rollingUpdate")}
+	}{s.Str("type"), rolling}
 }
 
 func statefulRollingUpdate(e *check.Errors, r check.At) {
@@ -230,6 +244,7 @@ func asMade(template, set check.At) check.At {
 func validateStatefulSetUpdate(obj, old kinds.Object) field.ErrorList {
 	var e check.Errors
 	spec, was := check.Root(obj).Child("spec"), check.Root(old).Child("spec")
+	statefulSelector(&e, spec)
 	for _, name := range []string{"selector", "volumeClaimTemplates", "serviceName", "podManagementPolicy"} {
 		e.Unchanged(spec, was, name)
 	}

@@ -27,6 +27,22 @@ import (
 const Resource = "customresourcedefinitions.apiextensions.k8s.io"
 
 // Kind makes the record of CustomResourceDefinition itself.
+// servedCell lists the versions that are served, and tells in which the objects are kept.
+func servedCell(obj kinds.Object, _ time.Time) any {
+	var served []string
+	for _, v := range tree.Maps(obj, "spec", "versions") {
+		name := tree.Str(v, "name")
+		if tree.Bool(v, "storage") {
+			name += "(storage)"
+		}
+		if tree.Bool(v, "served") {
+			served = append(served, name)
+		}
+	}
+	slices.Sort(served)
+	return strings.Join(served, ",")
+}
+
 func Kind() *kinds.Kind {
 	return &kinds.Kind{
 		Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition",
@@ -35,13 +51,26 @@ func Kind() *kinds.Kind {
 		Schema: schema.Builtin("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition"),
 		Columns: []kinds.Column{
 			table.Name(),
+			table.Text("Scope", "Cluster/Namespaced", "spec", "scope"),
+			table.Column("Versions", "Served versions", servedCell),
 			{
 				Name: "Created At", Type: "date", Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"],
 				Cell: func(obj kinds.Object, _ time.Time) any { return tree.Str(obj, "metadata", "creationTimestamp") },
 			},
+			table.Wide(table.Text("Group", "API group", "spec", "group"))[0],
+			table.Wide(table.Text("Kind", "CustomResource kind", "spec", "names", "kind"))[0],
+			table.Wide(table.Column("ShortNames", "Short names", func(obj kinds.Object, _ time.Time) any {
+				return strings.Join(tree.Strings(obj, "spec", "names", "shortNames"), ",")
+			}))[0],
+			{Name: "Established", Type: "boolean", Priority: 1, Description: "Established status",
+				Cell: func(obj kinds.Object, _ time.Time) any {
+					c := tree.Find(tree.List(obj, "status", "conditions"), "type", "Established")
+					return tree.Str(c, "status") == "True"
+				}},
 		},
-		Status: true, Generation: true, UpdateNamesRevision: true, DefaultPropagation: "Background",
-		NameRule: func(string, bool) []string { return nil }, // the rule is part of validation: it depends on the names
+		NullRows: true,
+		Status:   true, Generation: true, UpdateNamesRevision: true, DefaultPropagation: "Background",
+		Metadata: kinds.MetadataAlone, // it is part of validation: the name depends on others
 		Strategy: kinds.Strategy{
 			Default:              defaultDefinition,
 			PrepareForCreate:     prepareDefinition,

@@ -91,7 +91,8 @@ func ephemeralContainers(e *check.Errors, ctx *context) {
 			e.NotFound(c.At("targetContainerName"), target)
 		}
 		const notHere = "cannot be set for an Ephemeral Container"
-		for _, name := range []string{"ports", "resources", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle"} {
+		for _, name := range []string{"ports", "resources", "resizePolicy", "restartPolicy", "restartPolicyRules",
+			"livenessProbe", "readinessProbe", "startupProbe", "lifecycle"} {
 			if v := c.Get(name); v != nil && !isEmptyMap(v) {
 				e.Forbidden(c.At(name), notHere)
 			}

@@ -141,21 +141,18 @@ func resourceClaims(e *check.Errors, spec check.At) sets.Set[string] {
 			e.DNSLabel(c.At("name"), name)
 			names.Insert(name)
 		}
-		given := 0
+		one, other := c.Get("resourceClaimName"), c.Get("resourceClaimTemplateName")
+		shown := struct{ Name, ResourceClaimName, ResourceClaimTemplateName any }{c.Str("name"), one, other}
+		switch {
+		case one != nil && other != nil:
+			e.Invalid(c.Path, shown, "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified")
+		case one == nil && other == nil:
+			e.Invalid(c.Path, shown, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
+		}
 		for _, name := range []string{"resourceClaimName", "resourceClaimTemplateName"} {
 			if c.Has(name) {
-				given++
-				e.Messages(c.At(name), c.Str(name),
-					apivalidation.NameIsDNSSubdomain(c.Str(name), false))
+				e.Messages(c.At(name), c.Str(name), apivalidation.NameIsDNSSubdomain(c.Str(name), false))
 			}
-		}
-		switch given {
-		case 0:
-			e.Invalid(c.Path, c.Map,
-				"must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
-		case 2:
-			e.Invalid(c.Path, c.Map,
-				"at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified")
 		}
 	}
 	return names

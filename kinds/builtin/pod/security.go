@@ -31,6 +31,7 @@ func podSecurity(e *check.Errors, spec check.At) {
 	sysctls(e, spec, sc)
 	e.OptionalOneOf(sc, "fsGroupChangePolicy", "Always", "OnRootMismatch")
 	seccomp(e, sc.Child("seccompProfile"))
+	windowsOptions(e, sc.Child("windowsOptions"))
 	appArmor(e, sc.Child("appArmorProfile"))
 	e.OptionalOneOf(sc, "supplementalGroupsPolicy", "Merge", "Strict")
 	e.OptionalOneOf(sc, "seLinuxChangePolicy", "MountOption", "Recursive")
@@ -51,16 +52,17 @@ func containerSecurity(e *check.Errors, ctx *context, sc check.At) {
 	seccomp(e, sc.Child("seccompProfile"))
 	if sc.Has("allowPrivilegeEscalation") && !sc.Bool("allowPrivilegeEscalation") {
 		if sc.Bool("privileged") {
-			e.Invalid(sc.Path, sc.Map,
+			e.Invalid(sc.Path, shownContext(sc),
 				"cannot set `allowPrivilegeEscalation` to false and `privileged` to true")
 		}
 		for _, capability := range sc.Child("capabilities").Strings("add") {
 			if capability == "CAP_SYS_ADMIN" {
-				e.Invalid(sc.Path, sc.Map,
+				e.Invalid(sc.Path, shownContext(sc),
 					"cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN")
 			}
 		}
 	}
+	windowsOptions(e, sc.Child("windowsOptions"))
 	appArmor(e, sc.Child("appArmorProfile"))
 }
 
@@ -75,6 +77,13 @@ func identity(e *check.Errors, sc check.At) {
 	}
 }
 
+// shownContext is a container's security context as messages show it.
+func shownContext(sc check.At) any {
+	return check.Shown(sc.Map, "Capabilities", "Privileged", "SELinuxOptions=seLinuxOptions", "WindowsOptions",
+		"RunAsUser", "RunAsGroup", "RunAsNonRoot", "ReadOnlyRootFilesystem", "AllowPrivilegeEscalation", "ProcMount",
+		"SeccompProfile", "AppArmorProfile")
+}
+
 func seccomp(e *check.Errors, p check.At) {
 	if !p.Exists() {
 		return
@@ -87,7 +96,7 @@ func seccomp(e *check.Errors, p check.At) {
 	}
 	switch {
 	case kind != "Localhost" && p.Has("localhostProfile"):
-		e.Invalid(p.At("localhostProfile"), p.Map, "can only be set when seccomp type is Localhost")
+		e.Invalid(p.At("localhostProfile"), check.Shown(p.Map, "Type", "LocalhostProfile"), "can only be set when seccomp type is Localhost")
 	case kind == "Localhost" && !p.Has("localhostProfile"):
 		e.Required(p.At("localhostProfile"), "must be set when seccomp type is Localhost")
 	case kind == "Localhost":

@@ -244,6 +244,10 @@ func annotations(e *check.Errors, meta, spec check.At) {
 		if ok && !hasContainer(spec.Map, name) {
 			e.Invalid(path.Key(key), name, "container not found")
 		}
+		if profile := values[key]; ok && profile != "" && profile != "unconfined" && profile != "runtime/default" &&
+			!strings.HasPrefix(profile, "localhost/") {
+			e.Invalid(path.Key(key), profile, fmt.Sprintf("invalid AppArmor profile name: %q", profile))
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -176,6 +177,9 @@ func csiVolume(e *check.Errors, s check.At) {
 	}
 }
 
+// oddNames are what upstream calls some sources when there is another one before them.
+var oddNames = map[string]string{"cephfs": "cephFS", "downwardAPI": "downwarAPI"}
+
 // oneSource checks that there is one of some sources, and that it is right.
 func oneSource(e *check.Errors, v check.At, sources []volumeSource) {
 	found := false
@@ -183,8 +187,10 @@ func oneSource(e *check.Errors, v check.At, sources []volumeSource) {
 		at := v.Child(s.name)
 		switch {
 		case !at.Exists():
+		case found && s.name == "flexVolume" && v.Has("capacity"):
+			s.rules(e, at) // upstream lets a persistent volume have this one beside another
 		case found:
-			e.Forbidden(at.Path, oneVolume)
+			e.Forbidden(v.At(cmp.Or(oddNames[s.name], s.name)), oneVolume)
 		default:
 			found = true
 			if s.rules != nil {
