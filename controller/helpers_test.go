@@ -100,6 +100,10 @@ func TestApplyOwnsWhatItSays(t *testing.T) {
 	if !apierrors.IsConflict(err) || !strings.Contains(err.Error(), `conflict with "you"`) {
 		t.Errorf("Apply() of another's field: %v, want a conflict with you", err)
 	}
+	// Who only takes back is heard, and so is who first says what is so already.
+	apply("me", intent(nil, "example.dev/mine"), true, 1)
+	apply("third", intent(map[string]string{"c": "1"}), true, 1)
+	apply("third", intent(map[string]string{"c": "1"}), false, 0)
 	if _, err := controller.Apply(t.Context(), c, intent(nil)); err == nil || !strings.Contains(err.Error(), "FieldOwner") {
 		t.Errorf("Apply() by nobody: %v", err)
 	}
