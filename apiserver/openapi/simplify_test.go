@@ -24,6 +24,10 @@ func TestVersionTwoIsNoStricterThanTheDeclaredSchema(t *testing.T) {
 			`{"type":"object","properties":{"a":{"description":"d","x-kubernetes-preserve-unknown-fields":true},
 				"l":{"type":"array","items":{"x-kubernetes-preserve-unknown-fields":true}}}}`,
 		},
+		"a list of anything": {
+			`{"type":"object","properties":{"l":{"type":"array","items":{"type":"string"},"x-kubernetes-preserve-unknown-fields":true}}}`,
+			`{"type":"object","properties":{"l":{"x-kubernetes-preserve-unknown-fields":true}}}`,
+		},
 		"an embedded object of which anything goes": {
 			`{"type":"object","properties":{"e":{"type":"object","required":["kind"],"properties":{"kind":{"type":"string"}},
 				"x-kubernetes-embedded-resource":true,"x-kubernetes-preserve-unknown-fields":true}}}`,
