@@ -123,7 +123,7 @@ func (c *committer) decide(r *request) outcome {
 	if r.compact > 0 {
 		return outcome{err: c.compact(r.compact)}
 	}
-	if c.reserve.lost && !makesRoom(r.ops) {
+	if !c.admits(r.ops) {
 		return outcome{err: store.ErrNoSpace}
 	}
 	result, err := c.core.Decide(r.ops)

@@ -14,12 +14,14 @@ import (
 )
 
 // reserve is room on the disk that is kept for the day when there is none: it is given up then, so
-// that what makes room can still be written. One segment of it is for the log, and one for the
+// that what makes room can still be written, and leases can be renewed. One segment of it is for the log, and one for the
 // segment that the library allocates ahead or for a checkpoint.
 type reserve struct {
 	path string
 	// lost says that it was given up. While it is, only commits that make room go through.
-	lost    bool
+	lost bool
+	// renewed is how much of it was taken since by what neither makes room nor takes more in the end.
+	renewed int64
 	triedAt time.Time // when there was last looked for room, for it and for a checkpoint
 	savedAt time.Time
 }
@@ -27,6 +29,9 @@ type reserve struct {
 const (
 	reserveName  = "reserve"
 	reserveBytes = 2 * segmentBytes
+	// renewalsMax is what leases may be renewed with until a checkpoint gives room back: 14,000 times,
+	// which leaves most of the reserve to deletions.
+	renewalsMax = segmentBytes / 2
 	// saveAfter is how often a checkpoint is tried while there is no room: it would replace the log
 	// by a state that may have become small, but it writes that state each time.
 	saveAfter = 5 * time.Second
@@ -40,7 +45,7 @@ func (r *reserve) hold() error {
 	if err == nil {
 		err = errors.Join(fileutil.Preallocate(f, reserveBytes, true), f.Close())
 	}
-	r.lost = isFull(err)
+	r.lost, r.renewed = isFull(err), 0
 	switch {
 	case r.lost:
 		return r.give()
@@ -96,6 +101,26 @@ func (c *committer) saves(now time.Time) bool {
 	}
 	c.reserve.savedAt = now
 	return true
+}
+
+// admits says whether a commit is written although there is no room: if it makes some, or replaces what
+// is there by no more, as leaders and nodes do that renew a lease, while there is reserve for that.
+func (c *committer) admits(ops []store.Op) bool {
+	if !c.reserve.lost || makesRoom(ops) {
+		return true
+	}
+	for i := range ops {
+		if op := &ops[i]; op.Type == store.Put && !op.Frees {
+			// A revision's digits are in what was found only.
+			found := c.core.Lookup(op.Key)
+			if found == nil || len(op.Value) > len(found.Value) {
+				return false
+			}
+		}
+	}
+	const overhead = 64 // of a frame and a record
+	c.reserve.renewed += int64(size(ops)) + overhead
+	return c.reserve.renewed <= renewalsMax
 }
 
 // makesRoom says whether a commit may use the reserve.

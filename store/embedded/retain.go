@@ -63,6 +63,7 @@ func (c *committer) endCheckpoint(done checkpointed) {
 		return
 	}
 	c.checkpoints = append(c.checkpoints, done.checkpoint)
+	c.reserve.renewed = 0 // the log that took it goes
 	c.options.Logger.Info("store: wrote a checkpoint", slog.Int64("revision", int64(done.checkpoint.revision)),
 		slog.Int64("bytes", done.checkpoint.size))
 	if c.reserve.lost {

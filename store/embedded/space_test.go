@@ -115,6 +115,55 @@ func TestFullDiskTakesDeletions(t *testing.T) {
 	until(t, s, put("again", value))
 }
 
+// TestFullDiskRenewsLeases fills a file system. Leases are renewed then, nothing is made or made larger,
+// and however often something is renewed, what makes room still goes through.
+func TestFullDiskRenewsLeases(t *testing.T) {
+	s, err := embedded.Open(filepath.Join(small(t, "128m"), "data"), embedded.Options{CheckpointBytes: 1 << 40})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	value := bytes.Repeat([]byte("v"), 300<<10)
+	commit := func(op store.Op) error { _, err := s.Commit(t.Context(), op); return err }
+	renewal := func(n int) store.Op { return put("lease", fmt.Appendf(nil, "renewed %04d", n)) }
+	if err := commit(renewal(0)); err != nil {
+		t.Fatal(err)
+	}
+	for made := 0; err == nil; made++ {
+		err = commit(put(fmt.Sprint(made), value))
+	}
+	if !errors.Is(err, store.ErrNoSpace) {
+		t.Fatal(err)
+	}
+	for n := range 1000 {
+		if err := commit(renewal(n + 1)); err != nil {
+			t.Fatalf("renewal %d: %v", n, err)
+		}
+	}
+	for what, op := range map[string]store.Op{
+		"one more":       put("another", []byte("1")),
+		"one more large": put("lease", bytes.Repeat([]byte("v"), 100)),
+	} {
+		if err := commit(op); !errors.Is(err, store.ErrNoSpace) {
+			t.Errorf("%s: %v, want %v", what, err, store.ErrNoSpace)
+		}
+	}
+	for n := 0; ; n++ {
+		again := bytes.Clone(value)
+		again[0] = byte('a' + n%2)
+		if err = commit(put("0", again)); err != nil || n > 1000 {
+			break
+		}
+	}
+	if !errors.Is(err, store.ErrNoSpace) {
+		t.Errorf("what is renewed again and again: %v, want %v in the end", err, store.ErrNoSpace)
+	}
+	gone := store.Op{Key: put("0", nil).Key, Type: store.Delete, Expect: store.Any, RevisionAt: -1}
+	if err := commit(gone); err != nil {
+		t.Errorf("a deletion then: %v", err)
+	}
+}
+
 // until commits until it is not told that there is no room.
 func until(t *testing.T, s store.Store, op store.Op) {
 	t.Helper()
