@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"hash/fnv"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -417,6 +418,7 @@ var serverOwns = map[string][]string{
 	"CertificateSigningRequest": {"spec.username", "spec.uid", "spec.groups", "spec.extra"}, // who asks
 	"CronJob":                   {"spec.jobTemplate.spec.scheduling"},                       // alpha, and off
 	"Job":                       {"spec.scheduling"},                                        // the same
+	"Lease":                     {"spec.strategy", "spec.preferredHolder"},                  // beta, and off
 	"Secret":                    {"stringData"},                                             // goes into data
 }
 
@@ -452,6 +454,10 @@ func (c *collection) disown(obj kinds.Object) kinds.Object {
 	case "Pod": // of which a negative grace period is 1
 		grace, _ := spec["terminationGracePeriodSeconds"].(int64)
 		drop(grace < 0, "spec", "terminationGracePeriodSeconds")
+	case "ServiceAccount": // of whose secrets only the names are kept
+		for _, secret := range tree.Maps(obj, "secrets") {
+			maps.DeleteFunc(secret, func(key string, _ any) bool { return key != "name" })
+		}
 	case "Service": // which has no policy for an external name, and nothing on affinity without it
 		drop(tree.Str(spec, "sessionAffinity") != "ClientIP", "spec", "sessionAffinityConfig")
 		drop(spec["type"] == "ExternalName", "spec", "internalTrafficPolicy")

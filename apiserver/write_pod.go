@@ -93,6 +93,9 @@ func (t *write) checkBinding(binding kinds.Object) error {
 	if len(errs) > 0 {
 		return unreasoned(errs.ToAggregate())
 	}
+	if t.name == "" {
+		return apierrors.NewBadRequest("Name parameter required.")
+	}
 	return nil
 }
 

@@ -264,11 +264,11 @@ func TestBinding_GivesAPodOnce(t *testing.T) {
 	if won != 1 || got.str("spec", "nodeName") == "" || !strings.Contains(got.text, "PodScheduled") {
 		t.Errorf("%d bindings won: %s", won, got.text)
 	}
-	a.want(422, "POST "+pods+"/p/binding", "", `{"target":{"kind":"Moon","name":"n"}}`)
+	a.want(500, "POST "+pods+"/p/binding", "", `{"target":{"kind":"Moon","name":"n"}}`) // as Kubernetes answers it
 	a.want(201, "POST "+pods, "", `{"metadata":{"name":"q"},"spec":{"containers":[{"name":"c","image":"x"}]}}`)
 	a.want(201, "POST /api/v1/namespaces/default/bindings", "", `{"metadata":{"name":"q"},"target":{"name":"n"}}`)
 	a.want(409, "POST "+pods+"/q/binding", "", `{"target":{"name":"n"}}`)
-	a.want(422, "POST /api/v1/namespaces/default/bindings", "", `{"target":{"name":"n"}}`)
+	a.want(400, "POST /api/v1/namespaces/default/bindings", "", `{"target":{"name":"n"}}`)
 	a.want(404, "POST "+pods+"/none/binding", "", `{"target":{"name":"n"}}`)
 }
 

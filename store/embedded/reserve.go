@@ -14,8 +14,8 @@ import (
 )
 
 // reserve is room on the disk that is kept for the day when there is none: it is given up then, so
-// that what makes room can still be written, and leases can be renewed. One segment of it is for the log, and one for the
-// segment that the library allocates ahead or for a checkpoint.
+// that what makes room can still be written, and leases be renewed. One segment of it is for the
+// log, and one for the segment that the library allocates ahead or for a checkpoint.
 type reserve struct {
 	path string
 	// lost says that it was given up. While it is, only commits that make room go through.
@@ -103,8 +103,9 @@ func (c *committer) saves(now time.Time) bool {
 	return true
 }
 
-// admits says whether a commit is written although there is no room: if it makes some, or replaces what
-// is there by no more, as leaders and nodes do that renew a lease, while there is reserve for that.
+// admits says whether a commit is written although there may be no room: if it makes some, or
+// replaces what is there by no more, as leaders and nodes do that renew a lease, while there is
+// reserve for that.
 func (c *committer) admits(ops []store.Op) bool {
 	if !c.reserve.lost || makesRoom(ops) {
 		return true
