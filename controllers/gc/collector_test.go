@@ -339,24 +339,23 @@ func TestB158_OwnerStaysWhileItsDependentsCannotBeListed(t *testing.T) {
 			"timeout": context.DeadlineExceeded,
 		} {
 			t.Run(string(policy)+"/"+failure, func(t *testing.T) {
-				failing := func(verbs ...string) func(string) error {
-					return func(request string) error {
+				var failing atomic.Value // the verbs that fail now; reflectors ask at any time
+				failing.Store([]string{"watch"})
+				start := func() *controllertest.Metadata {
+					server := newServer()
+					server.Before = func(request string) error {
 						verb, rest, _ := strings.Cut(request, " ")
-						if strings.HasPrefix(rest, "widgets") && slices.Contains(verbs, verb) {
+						if strings.HasPrefix(rest, "widgets") && slices.Contains(failing.Load().([]string), verb) {
 							return answer
 						}
 						return nil
 					}
-				}
-				start := func() *controllertest.Metadata {
-					server := newServer()
-					server.Before = failing("watch")
 					return server
 				}
 				runOn(t, start, func(f *fixture) {
 					owner := f.put("owner")
 					f.settle()
-					f.server.Before = failing("watch", "list")
+					failing.Store([]string{"watch", "list"})
 					f.server.Put(widgets, metav1.ObjectMeta{Namespace: "ns", Name: "unseen", OwnerReferences: []metav1.OwnerReference{
 						{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: owner.UID, BlockOwnerDeletion: ptr.To(true)},
 					}})
@@ -364,7 +363,7 @@ func TestB158_OwnerStaysWhileItsDependentsCannotBeListed(t *testing.T) {
 					f.settle()
 					f.settle()
 					f.expect("owner", "widgets.example.com ns/unseen")
-					f.server.Before = nil
+					failing.Store([]string(nil))
 					f.settle()
 					f.settle()
 					f.expect(after...)
