@@ -8,8 +8,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -252,12 +252,21 @@ func (t *write) checkMeta(obj kinds.Object) field.ErrorList {
 	rule := t.kind.NameRule
 	switch {
 	case t.kind.Metadata == kinds.MetadataAlone:
-		rule = path.ValidatePathSegmentName
+		rule = pathSegment
 	case rule == nil:
 		rule = validation.NameIsDNSSubdomain
 	}
 	errs := validation.ValidateObjectMeta(objectMeta(obj), t.kind.Namespaced, rule, field.NewPath("metadata"))
 	return append(errs, t.checkFinalizers(obj)...)
+}
+
+// pathSegment is the rule for names that are only to be a part of a path. A name is given to it whole,
+// or as what a generated one begins with, which need not be enough for one.
+func pathSegment(name string, prefix bool) []string {
+	if prefix {
+		return content.IsPathSegmentPrefix(name)
+	}
+	return content.IsPathSegmentName(name)
 }
 
 // checkFinalizers refuses names that do not tell whose they are, where the kind has it so.
