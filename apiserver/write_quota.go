@@ -36,7 +36,12 @@ func quotaGuard(namespace string) store.Key {
 func (t *write) charge(snap store.Snapshot, was, now kinds.Object) error {
 	k := t.kinds.Kind(quotaGVK)
 	uncounted := t.server.opts.QuotasUncounted
-	if k == nil || !t.kind.Namespaced || uncounted && (now == nil || t.subresource == "status") || was != nil && now != nil && !usageChanges(t.kind) {
+	switch {
+	case k == nil || !t.kind.Namespaced:
+		return nil
+	case uncounted && (now == nil || t.subresource == "status"):
+		return nil
+	case was != nil && now != nil && !usageChanges(t.kind):
 		return nil
 	}
 	if t.kind == k {
