@@ -142,7 +142,7 @@ func (c *ControlPlane) open() (err error) {
 		Log:         c.opts.Log,
 		ServiceCIDR: c.opts.ServiceCIDR,
 
-		QuotasUncounted: !slices.ContainsFunc(c.loops, func(l loop) bool { return l.name == quotaLoop }),
+		QuotasUncounted: !c.Runs(quotaLoop),
 	})
 	if err != nil || c.opts.Listen == "" {
 		return err
@@ -201,6 +201,11 @@ func (c *ControlPlane) openShared() (store.Store, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// Runs reports whether a controller, by its name of Controllers(), is one of those that run here.
+func (c *ControlPlane) Runs(name string) bool {
+	return slices.ContainsFunc(c.loops, func(l loop) bool { return l.name == name })
 }
 
 // controllersLease returns the lease that controllers need to hold, nil where they are the only ones.

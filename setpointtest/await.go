@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +30,27 @@ func (cp *ControlPlane) Await(obj client.Object, what string, holds func() bool)
 func (cp *ControlPlane) AwaitGone(obj client.Object) {
 	cp.t.Helper()
 	cp.await(obj, "it is gone", func(exists bool) bool { return !exists })
+}
+
+// awaitNode returns when the node is ready and, if the controller runs that takes the taint of a new
+// node away, pods can be placed on it. The node is read without a Go type: the client's scheme is the
+// test's.
+func (cp *ControlPlane) awaitNode(name string) {
+	cp.t.Helper()
+	untaints := cp.ControlPlane.Runs("nodelifecycle")
+	obj := &unstructured.Unstructured{}
+	obj.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
+	obj.SetName(name)
+	cp.Await(obj, "pods can be placed on it", func() bool {
+		var node corev1.Node
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &node); err != nil {
+			cp.t.Fatalf("setpointtest: node %s: %v", name, err)
+		}
+		ready := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		})
+		return ready && !(untaints && len(node.Spec.Taints) > 0)
+	})
 }
 
 func (cp *ControlPlane) await(obj client.Object, what string, holds func(exists bool) bool) {

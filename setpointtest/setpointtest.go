@@ -128,8 +128,8 @@ var undelayed = sync.OnceFunc(func() {
 	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1] // the one that logs
 })
 
-// Start starts a control plane and returns when it serves requests. It ends with the test, and fails
-// the test if a part of it has failed.
+// Start starts a control plane and returns when it serves requests and pods can be placed on its
+// nodes. It ends with the test, and fails the test if a part of it has failed.
 func Start(t testing.TB, opts ...Option) *ControlPlane {
 	t.Helper()
 	undelayed()
@@ -171,8 +171,14 @@ func Start(t testing.TB, opts ...Option) *ControlPlane {
 	if s.faults != nil {
 		config.Wrap(s.faults.Transport)
 	}
-	return &ControlPlane{Config: config, Client: own, ControlPlane: cp, t: t, patience: s.patience}
+	started := &ControlPlane{Config: config, Client: own, ControlPlane: cp, t: t, patience: s.patience}
+	for i := range s.nodes {
+		started.awaitNode(nodeName(i))
+	}
+	return started
 }
+
+func nodeName(i int) string { return fmt.Sprintf("node-%d", i+1) }
 
 func (s *settings) installCRDs(config *rest.Config) error {
 	if len(s.crds) == 0 {
@@ -192,7 +198,7 @@ func (s *settings) runNodes(ctx context.Context, cp *setpoint.ControlPlane, dir 
 	var running sync.WaitGroup
 	var network simulated.Network
 	for i := range s.nodes {
-		name := fmt.Sprintf("node-%d", i+1)
+		name := nodeName(i)
 		config := cp.RESTConfig()
 		config.Impersonate = rest.ImpersonationConfig{
 			UserName: "system:node:" + name, Groups: []string{"system:nodes"},
