@@ -24,6 +24,11 @@ type first struct {
 	obj       kinds.Object
 	// whole says that the object is given with its status.
 	whole bool
+	// manager is who writes it in managedFields; "" is kube-apiserver.
+	manager string
+	// status, if not nil, is what statusManager says of the object when it is new.
+	status        kinds.Object
+	statusManager string
 }
 
 func coreKind(kind string) schema.GroupVersionKind {
@@ -48,7 +53,7 @@ func (s *Server) firsts() []first {
 			all = append(all, gv.apiService())
 		}
 	}
-	return all
+	return append(all, s.flows()...)
 }
 
 // ownService is where pods find the server. Announce says who is behind it.
@@ -156,7 +161,7 @@ func (s *Server) Announce(ctx context.Context, at netip.AddrPort) error {
 	if ip.IsUnspecified() {
 		ip, family = netip.AddrFrom4([4]byte{127, 0, 0, 1}), "IPv4"
 	}
-	err := s.applyOwn(ctx, "/api/v1/namespaces/default/endpoints/kubernetes", kinds.Object{
+	err := s.applyOwn(ctx, selfManager, "/api/v1/namespaces/default/endpoints/kubernetes", kinds.Object{
 		"apiVersion": "v1", "kind": "Endpoints",
 		"metadata": map[string]any{
 			// The slice is written below, and is not to be made from this.
@@ -170,7 +175,8 @@ func (s *Server) Announce(ctx context.Context, at netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	return s.applyOwn(ctx, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes", kinds.Object{
+	const slice = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes"
+	return s.applyOwn(ctx, selfManager, slice, kinds.Object{
 		"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
 		"metadata": map[string]any{
 			"name": "kubernetes", "labels": map[string]any{discoveryv1.LabelServiceName: "kubernetes"},
@@ -181,14 +187,17 @@ func (s *Server) Announce(ctx context.Context, at netip.AddrPort) error {
 	})
 }
 
-// applyOwn applies an object as the server itself.
-func (s *Server) applyOwn(ctx context.Context, path string, obj kinds.Object) error {
+// selfManager is the server in managedFields.
+const selfManager = "kube-apiserver"
+
+// applyOwn applies an object as the server itself, under the name of a manager.
+func (s *Server) applyOwn(ctx context.Context, manager, path string, obj kinds.Object) error {
 	body, err := json.Marshal(obj)
 	if err != nil {
 		return err
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPatch,
-		"http://in-process"+path+"?fieldManager=kube-apiserver&force=true", bytes.NewReader(body))
+		"http://in-process"+path+"?force=true&fieldManager="+manager, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}

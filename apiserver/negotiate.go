@@ -88,7 +88,7 @@ func negotiatePlain(r *request) (mediaType, error) { return choose(r, false) }
 // negotiateStream chooses for a watch, which is never YAML. Possible errors: 406.
 func negotiateStream(r *request) (mediaType, error) {
 	media, err := choose(r, true)
-	if err == nil && (media.encoding == asYAML || media.as == "PartialObjectMetadataList") {
+	if err == nil && media.encoding == asYAML {
 		err = errStream()
 	}
 	media.pretty = false

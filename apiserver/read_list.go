@@ -6,10 +6,12 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"slices"
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/setpoint-dev/setpoint/kinds"
 	"github.com/setpoint-dev/setpoint/store"
 )
 
@@ -55,7 +57,7 @@ func (s *Server) respondList(w http.ResponseWriter, media mediaType, r *request,
 
 // page is a part of a collection as of one revision.
 type page struct {
-	revision  store.Revision
+	revision  store.Revision // zero for what cannot be watched
 	entries   []*store.Entry
 	next      string // the continue token; "" on the last page
 	remaining int    // how many come after the page; -1 if that is not known
@@ -73,6 +75,9 @@ func (s *Server) page(r *request, opts *listOptions) (*page, error) {
 		return nil, err
 	}
 	p := &page{revision: snap.Revision(), remaining: -1}
+	if !slices.Contains(verbs(r.kind), "watch") {
+		p.revision = 0 // it would lead nowhere
+	}
 	if opts.limit == 0 && opts.selector.all() {
 		p.entries, _ = snap.List(storageResource(r.kind), store.ListOptions{Prefix: r.prefix(), After: after})
 		if err := checkReadable(r.kind.GroupResource(), p.entries); err != nil {
@@ -233,6 +238,9 @@ func (s *Server) writeList(w io.Writer, media mediaType, r *request, p *page) er
 	switch media.as {
 	case "Table":
 		t, err := s.newTabulator(media, r)
+		if err == nil && r.kind.RowOrder != nil {
+			err = sortRows(r, p)
+		}
 		if err != nil {
 			return err
 		}
@@ -274,6 +282,22 @@ func (s *Server) writeList(w io.Writer, media mediaType, r *request, p *page) er
 	return out.flush()
 }
 
+// sortRows brings a page into the order in which a table of the kind shows it.
+func sortRows(r *request, p *page) error {
+	rows := make(map[*store.Entry]kinds.Object, len(p.entries))
+	for _, e := range p.entries {
+		obj, err := decodeStored(r.http.Context(), r.kinds, r.kind, e.Value)
+		if err != nil {
+			return err
+		}
+		rows[e] = obj
+	}
+	p.entries = slices.SortedStableFunc(slices.Values(p.entries), func(a, b *store.Entry) int {
+		return r.kind.RowOrder(rows[a], rows[b])
+	})
+	return nil
+}
+
 // writeItems writes the items with commas between them.
 func (s *Server) writeItems(out *chunks, r *request, p *page, item func(dst, own []byte) ([]byte, error)) error {
 	for i := range p.entries {
@@ -307,6 +331,9 @@ func (p *page) head(dst []byte, kind, apiVersion string) []byte {
 
 // metadata appends a ListMeta.
 func (p *page) metadata(dst []byte) []byte {
+	if p.revision == 0 {
+		return append(dst, "{}"...)
+	}
 	dst = append(dst, `{"resourceVersion":"`...)
 	dst = strconv.AppendInt(dst, int64(p.revision), 10)
 	dst = append(dst, '"')

@@ -37,10 +37,13 @@ func TestBootstrapAgain(t *testing.T) {
 func TestFirstObjects(t *testing.T) {
 	a := newAPI(t)
 	for path, want := range map[string]string{
-		"/apis/scheduling.k8s.io/v1/priorityclasses/system-node-critical":      `"value":2000001000`,
-		"/apis/networking.k8s.io/v1/servicecidrs/kubernetes":                   `"type":"Ready"`,
-		"/apis/apiregistration.k8s.io/v1/apiservices/v1.":                      `"groupPriorityMinimum":18000`,
-		"/apis/apiregistration.k8s.io/v1/apiservices/v1.authentication.k8s.io": `"reason":"Local"`,
+		"/apis/scheduling.k8s.io/v1/priorityclasses/system-node-critical":                `"value":2000001000`,
+		"/apis/networking.k8s.io/v1/servicecidrs/kubernetes":                             `"type":"Ready"`,
+		"/apis/apiregistration.k8s.io/v1/apiservices/v1.":                                `"groupPriorityMinimum":18000`,
+		"/apis/apiregistration.k8s.io/v1/apiservices/v1.authentication.k8s.io":           `"reason":"Local"`,
+		"/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/catch-all":                    `"reason":"Found"`,
+		"/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/system-nodes":                 `"matchingPrecedence":500`,
+		"/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations/workload-low": `"nominalConcurrencyShares":100`,
 	} {
 		if got := a.want(200, "GET "+path, "", ""); !strings.Contains(got.text, want) {
 			t.Errorf("%s has no %s: %s", path, want, got.text)

@@ -59,6 +59,9 @@ func (f *frames) initial(dst []byte, e *store.Entry) ([]byte, error) {
 		return dst, err
 	}
 	f.last = max(f.last, e.Revision)
+	if err := f.shape(); err != nil {
+		return dst, err
+	}
 	return f.frame(dst, added, own[0])
 }
 
@@ -88,6 +91,9 @@ func (f *frames) event(dst []byte, ev *store.Event) ([]byte, error) {
 	if !was && !is {
 		return dst, nil
 	}
+	if err := f.shape(); err != nil {
+		return dst, err
+	}
 	kind := naturalType(was, is)
 	if kind == natural && f.table == nil && isOwnForm(f.r.kind, shownAs(ev, kind)) {
 		return f.shared(dst, ev, kind)
@@ -104,6 +110,15 @@ func (f *frames) event(dst []byte, ev *store.Event) ([]byte, error) {
 		own[0] = restamped(own[0], ev.Entry.Revision)
 	}
 	return f.frame(dst, kind, own[0])
+}
+
+// shape refuses to show one object as a list. A watch that is asked for as one begins, as upstream's does,
+// and ends without a word when there is something to show.
+func (f *frames) shape() error {
+	if f.media.as != "PartialObjectMetadataList" {
+		return nil
+	}
+	return aborted(errShape(f.media.as, f.r.kind, false))
 }
 
 // concerns says whether the watch is about an entry.
@@ -254,6 +269,9 @@ func (f *frames) progress(dst []byte, at store.Revision) ([]byte, error) {
 // that the initial events have been.
 func (f *frames) bookmark(dst []byte, at store.Revision, end bool) ([]byte, error) {
 	f.marked = max(f.marked, at)
+	if err := f.shape(); err != nil {
+		return dst, err
+	}
 	own := make([]byte, 0, 200)
 	own = append(own, `{"kind":"`...)
 	own = append(own, f.r.kind.Kind...)

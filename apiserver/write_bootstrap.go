@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 
 	"golang.org/x/sync/errgroup"
@@ -61,7 +62,7 @@ func (s *Server) bootstrap(ctx context.Context, f first) error {
 	f.obj["apiVersion"], f.obj["kind"] = f.gvk.ToAPIVersionAndKind()
 	t := &write{
 		server: s, ctx: ctx, kinds: set, kind: k, hooks: &k.Strategy, verb: "create",
-		manager: "kube-apiserver", namespace: f.namespace, user: serverUser,
+		manager: cmp.Or(f.manager, selfManager), namespace: f.namespace, user: serverUser,
 		opts: writeOptions{fieldValidation: metav1.FieldValidationStrict},
 		now:  s.clock.Now(), warn: func(string) {},
 	}
@@ -79,7 +80,14 @@ func (s *Server) bootstrap(ctx context.Context, f first) error {
 	if there, unknown := there(); err != nil && unknown == nil && there {
 		return nil
 	}
-	return err
+	if err != nil || f.status == nil {
+		return err
+	}
+	path := "/apis/" + k.GVK().GroupVersion().String() + "/" + k.Resource + "/" + tree.Str(f.obj, "metadata", "name")
+	return s.applyOwn(ctx, f.statusManager, path+"/status", kinds.Object{
+		"apiVersion": f.obj["apiVersion"], "kind": f.obj["kind"], "status": f.status,
+		"metadata": map[string]any{"name": tree.Str(f.obj, "metadata", "name")},
+	})
 }
 
 // serverUser is the server where it writes for itself.

@@ -125,6 +125,7 @@ func (t *write) insertOnce(obj kinds.Object) ([]byte, error) {
 		if err := prepare(t.env(snap), obj); err != nil {
 			return nil, err
 		}
+		t.name = tree.Str(obj, "metadata", "name")
 	}
 	if errs := t.checkNew(obj); len(errs) > 0 {
 		return nil, t.invalid(errs)
@@ -148,7 +149,7 @@ func (t *write) insertOnce(obj kinds.Object) ([]byte, error) {
 		if e := snap.Get(op.Key); e != nil {
 			return nil, t.alreadyExists(e)
 		}
-		return stamped(op, ""), nil
+		return stamped(op, t.shown), nil
 	}
 	if err := t.hold(snap, nil, obj); err != nil {
 		return nil, err

@@ -53,6 +53,8 @@ type write struct {
 	along  []store.Op        // what else must not have changed, and what is reserved or given back
 	chosen []kinds.Held      // what was found free for the object
 	notes  map[string]string // what admission noted for an audit
+	// shown is the resourceVersion that a PUT came with which creates: a dry run shows it, as upstream's does.
+	shown string
 
 	// consequence says that the server itself writes, because of another write.
 	consequence bool

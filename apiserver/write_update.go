@@ -162,6 +162,7 @@ func (t *write) createByUpdate(c change) ([]byte, error) {
 		return nil, err
 	}
 	wipeSystemFields(obj)
+	t.shown = tree.Str(obj, "metadata", "resourceVersion")
 	delete(metadata(obj), "resourceVersion")
 	value, err := t.insertOnce(obj)
 	if apierrors.IsAlreadyExists(err) && !t.opts.dryRun {

@@ -36,6 +36,9 @@ type Kind struct {
 	// NullRows says that the rows of an empty table are null and not [], as they are in Kubernetes where it has
 	// no columns of a kind's own.
 	NullRows bool
+	// RowOrder, if not nil, compares two objects for the order in which a table of a list has them; without
+	// it, that is the order of the list. Equal ones stay as they are.
+	RowOrder func(a, b Object) int
 	// Status says that status is written through its own subresource: the main resource ignores
 	// it, and the subresource ignores the rest.
 	Status bool

@@ -11,8 +11,8 @@ import (
 )
 
 // Defaults gives new objects what other objects say is to be had by those that do not say: the class of
-// a claim, of an ingress or of a pod's priority, and what a pod's runtime class takes. Claims and volumes
-// get the finalizers for which they wait until nobody uses them.
+// a claim, of an ingress or of a pod's priority, and what a pod's runtime class takes. Claims, volumes
+// and classes of their attributes get the finalizers for which they wait until nobody uses them.
 func Defaults() Mutator { return &defaults{} }
 
 type defaults struct{ storage, ingress, priority cache[kinds.Object] }
@@ -32,6 +32,8 @@ func (d *defaults) Mutate(_ context.Context, a *Attributes) error {
 	switch {
 	case a.is("", "PersistentVolume"):
 		protect(a.Object, volumeProtection)
+	case a.is("storage.k8s.io", "VolumeAttributesClass"):
+		protect(a.Object, classProtection)
 	case a.is("", "PersistentVolumeClaim"):
 		protect(a.Object, claimProtection)
 		return d.claim(a)
@@ -50,6 +52,7 @@ func (d *defaults) Mutate(_ context.Context, a *Attributes) error {
 const (
 	claimProtection  = "kubernetes.io/pvc-protection"
 	volumeProtection = "kubernetes.io/pv-protection"
+	classProtection  = "kubernetes.io/vac-protection"
 )
 
 // protect gives an object a finalizer.

@@ -3,4 +3,5 @@ package volumeprotection
 var (
 	NewClaims  = newClaims
 	NewVolumes = newVolumes
+	NewClasses = newClasses
 )

@@ -1,6 +1,6 @@
-// Package volumeprotection keeps claims that pods use, and volumes that claims use, from going: each has a
-// finalizer, which is taken away when it is to be deleted and nobody uses it any more. Of a bound claim it
-// also says since when no pod uses it.
+// Package volumeprotection keeps claims that pods use, volumes that claims use, and classes of attributes
+// that either has, from going: each has a finalizer, which is taken away when it is to be deleted and nobody
+// uses it any more. Of a bound claim it also says since when no pod uses it.
 package volumeprotection
 
 import (
@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/setpoint-dev/setpoint/controllers/podfacts"
 )
@@ -17,6 +18,7 @@ import (
 const (
 	claimFinalizer  = "kubernetes.io/pvc-protection"
 	volumeFinalizer = "kubernetes.io/pv-protection"
+	classFinalizer  = "kubernetes.io/vac-protection"
 )
 
 // claimName is the claim that a volume of a pod is, or "".
@@ -67,4 +69,24 @@ func unused(claim *corev1.PersistentVolumeClaim, pods []*corev1.Pod, now time.Ti
 		next[i] = c
 	}
 	return next
+}
+
+// classesOf are the classes of attributes that a claim or a volume has, is to have, or is being given.
+func classesOf(o client.Object) (names []string) {
+	said := func(name *string) {
+		if name != nil && *name != "" {
+			names = append(names, *name)
+		}
+	}
+	switch o := o.(type) {
+	case *corev1.PersistentVolume:
+		said(o.Spec.VolumeAttributesClassName)
+	case *corev1.PersistentVolumeClaim:
+		said(o.Spec.VolumeAttributesClassName)
+		said(o.Status.CurrentVolumeAttributesClassName)
+		if target := o.Status.ModifyVolumeStatus; target != nil {
+			said(&target.TargetVolumeAttributesClassName)
+		}
+	}
+	return names
 }

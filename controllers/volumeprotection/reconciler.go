@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -76,6 +77,56 @@ func (r *Volumes) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 		return reconcile.Result{}, nil
 	}
 	return reconcile.Result{}, release(ctx, r.client, volume, volumeFinalizer)
+}
+
+// Classes protects one class of volume attributes. It may be called concurrently for different keys.
+type Classes struct {
+	client client.Client
+	live   client.Reader // has the last word before a class may go
+}
+
+func newClasses(c client.Client, live client.Reader) *Classes { return &Classes{client: c, live: live} }
+
+// Reconcile makes one pass over the class that the request names.
+func (r *Classes) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	class := &storagev1.VolumeAttributesClass{}
+	if err := r.client.Get(ctx, req.NamespacedName, class); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if class.DeletionTimestamp == nil {
+		return reconcile.Result{}, protect(ctx, r.client, class, classFinalizer)
+	}
+	if !controllerutil.ContainsFinalizer(class, classFinalizer) {
+		return reconcile.Result{}, nil
+	}
+	for _, reader := range []client.Reader{r.client, r.live} {
+		if had, err := isHad(ctx, reader, class.Name); had || err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	return reconcile.Result{}, release(ctx, r.client, class, classFinalizer)
+}
+
+// isHad says whether a claim or a volume has a class.
+func isHad(ctx context.Context, reader client.Reader, class string) (bool, error) {
+	claims, volumes := &corev1.PersistentVolumeClaimList{}, &corev1.PersistentVolumeList{}
+	if err := reader.List(ctx, claims); err != nil {
+		return false, err
+	}
+	for i := range claims.Items {
+		if slices.Contains(classesOf(&claims.Items[i]), class) {
+			return true, nil
+		}
+	}
+	if err := reader.List(ctx, volumes); err != nil {
+		return false, err
+	}
+	for i := range volumes.Items {
+		if slices.Contains(classesOf(&volumes.Items[i]), class) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 func protect(ctx context.Context, c client.Client, obj client.Object, finalizer string) error {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -130,6 +131,49 @@ func TestVolumeStaysWhileItIsBound(t *testing.T) {
 		err := c.Get(ctx, client.ObjectKey{Name: "v"}, v)
 		if stays := err == nil; stays != (phase == corev1.VolumeBound) {
 			t.Errorf("%s: error %v", phase, err)
+		}
+	}
+}
+
+// TestClassStaysWhileItIsHad deletes a class of attributes that claims and volumes have, each in its way.
+func TestClassStaysWhileItIsHad(t *testing.T) {
+	name, other := "gold", "silver"
+	asked, given, target, volume := claim(), claim(), claim(), &corev1.PersistentVolume{}
+	asked.Spec.VolumeAttributesClassName = &name
+	given.Status.CurrentVolumeAttributesClassName = &name
+	target.Status.ModifyVolumeStatus = &corev1.ModifyVolumeStatus{TargetVolumeAttributesClassName: name}
+	volume.Name, volume.Spec.VolumeAttributesClassName = "v", &name
+	another := claim()
+	another.Spec.VolumeAttributesClassName = &other
+	for what, c := range map[string]struct {
+		cached, live []client.Object
+		stays        bool
+	}{
+		"nobody has":           {nil, nil, false},
+		"a claim asks for":     {[]client.Object{asked}, []client.Object{asked}, true},
+		"a claim has":          {[]client.Object{given}, []client.Object{given}, true},
+		"a claim is given":     {[]client.Object{target}, []client.Object{target}, true},
+		"a volume has":         {[]client.Object{volume}, []client.Object{volume}, true},
+		"a new claim asks for": {nil, []client.Object{asked}, true},
+		"a claim had":          {[]client.Object{asked}, nil, true},
+		"no claim has":         {[]client.Object{another}, []client.Object{another}, false},
+	} {
+		clock := controllertest.NewClock()
+		class := &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		cached := controllertest.NewClient(t, clock, nil, append(c.cached, class)...)
+		live := controllertest.NewClient(t, clock, nil, c.live...)
+		r, key := volumeprotection.NewClasses(cached, live), client.ObjectKey{Name: name}
+		settle(t, cached, r, key)
+		if err := cached.Get(ctx, key, class); err != nil || len(class.Finalizers) != 1 {
+			t.Fatalf("one that %s: error %v, finalizers %v; want one", what, err, class.Finalizers)
+		}
+		if err := cached.Delete(ctx, class); err != nil {
+			t.Fatal(err)
+		}
+		settle(t, cached, r, key)
+		err := cached.Get(ctx, key, class)
+		if stays := err == nil; stays != c.stays || err != nil && !apierrors.IsNotFound(err) {
+			t.Errorf("one that %s: error %v; want that it stays: %v", what, err, c.stays)
 		}
 	}
 }

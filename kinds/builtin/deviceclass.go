@@ -1,9 +1,12 @@
 package builtin
 
 import (
+	"context"
 	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/operation"
+	"k8s.io/apimachinery/pkg/api/validate"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/setpoint-dev/setpoint/kinds"
@@ -21,18 +24,27 @@ func deviceClass() *kinds.Kind {
 		Generation:         true,
 		ReturnDeleted:      true,
 		DefaultPropagation: "Background",
-		Strategy: kinds.Strategy{Validate: func(obj kinds.Object) field.ErrorList {
-			var e check.Errors
-			spec := check.Root(obj).Child("spec")
-			selectors(&e, spec)
-			if bounded(&e, spec, "config", configsMax) {
-				for _, c := range spec.Each("config") {
-					deviceConfig(&e, c)
-				}
-			}
-			return e.List()
-		}},
+		Strategy: kinds.Strategy{
+			ValidateCreate: func(obj kinds.Object) field.ErrorList { return validateDeviceClass(obj, nil) },
+			ValidateUpdate: validateDeviceClass,
+		},
 	}
+}
+
+func validateDeviceClass(obj, old kinds.Object) field.ErrorList {
+	var e check.Errors
+	spec, was := check.Root(obj).Child("spec"), tree.Map(old, "spec")
+	selectors(&e, spec, was != nil && tree.Equal(spec.Get("selectors"), was["selectors"]))
+	if bounded(&e, spec, "config", configsMax) {
+		for _, c := range spec.Each("config") {
+			deviceConfig(&e, c)
+		}
+	}
+	if name, said := spec.Get("extendedResourceName").(string); said {
+		e.Later().Add(validate.ExtendedResourceName(context.Background(), operation.Operation{},
+			spec.At("extendedResourceName").Field(), &name, nil)...)
+	}
+	return e.List()
 }
 
 func deviceTaintRule() *kinds.Kind {

@@ -25,10 +25,8 @@ const (
 	selectorsMax   = 32
 	choicesMax     = 8
 	consumersMax   = 256
-	// expressionMax is in bytes, as is poolNameMax.
-	expressionMax = 10 << 10
-	poolNameMax   = 253
-	deviceIDMax   = 32
+	poolNameMax    = 253 // bytes
+	deviceIDMax    = 32
 )
 
 // requestNames are the names of the requests of a claim, each with those of its alternatives.
@@ -91,16 +89,24 @@ func deviceRequest(e *check.Errors, r check.At) {
 	switch {
 	case choices && exactly.Exists():
 		e.Invalid(r.Path, nil, "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set")
+		var either check.Errors // of which only what is declared of the fields is told
+		requested(&either, &either, exactly)
+		alternatives(&either, r)
+		e.Later().Add(either.Later().List()...)
 	case exactly.Exists():
 		requested(e, e, exactly)
 	case !choices:
 		e.Required(r.Path, "exactly one of `exactly` or `firstAvailable` is required")
 	case bounded(e, r, "firstAvailable", choicesMax):
-		distinctNames(e, r, "firstAvailable")
-		for _, sub := range r.Each("firstAvailable") {
-			e.DNSLabel(sub.At("name"), sub.Str("name"))
-			requested(e, e.Later(), sub)
-		}
+		alternatives(e, r)
+	}
+}
+
+func alternatives(e *check.Errors, r check.At) {
+	distinctNames(e, r, "firstAvailable")
+	for _, sub := range r.Each("firstAvailable") {
+		e.DNSLabel(sub.At("name"), sub.Str("name"))
+		requested(e, e.Later(), sub)
 	}
 }
 
@@ -111,7 +117,7 @@ func requested(e, class *check.Errors, r check.At) {
 	} else {
 		class.DNSSubdomain(r.At("deviceClassName"), name)
 	}
-	selectors(e, r)
+	selectors(e, r, false)
 	count := r.Int("count")
 	switch mode := r.Str("allocationMode"); mode {
 	case allDevices:
@@ -130,8 +136,8 @@ func requested(e, class *check.Errors, r check.At) {
 	}
 }
 
-// selectors checks that there are expressions; whether they can be compiled is not known here.
-func selectors(e *check.Errors, a check.At) {
+// selectors checks which devices are selected. What is stored was compiled when it was written.
+func selectors(e *check.Errors, a check.At, stored bool) {
 	if !bounded(e, a, "selectors", selectorsMax) {
 		return
 	}
@@ -139,8 +145,8 @@ func selectors(e *check.Errors, a check.At) {
 		cel := s.Child("cel")
 		if !cel.Exists() {
 			e.Required(s.At("cel"), "")
-		} else if len(cel.Str("expression")) > expressionMax {
-			e.TooLong(cel.At("expression"), expressionMax)
+		} else if !stored {
+			deviceExpression(e, cel.At("expression"), cel.Str("expression"))
 		}
 	}
 }
@@ -149,8 +155,10 @@ func deviceConstraint(e *check.Errors, c check.At) {
 	for _, name := range []string{"matchAttribute", "distinctAttribute"} {
 		if v := c.Str(name); c.Has(name) {
 			attributeName(e.Later(), c.At(name), v, true)
-			return
 		}
+	}
+	if c.Has("matchAttribute") || c.Has("distinctAttribute") {
+		return
 	}
 	e.Required(c.Path, `exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set`)
 }

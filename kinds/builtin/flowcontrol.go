@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"cmp"
 	"time"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
@@ -43,6 +44,9 @@ func flowSchema() *kinds.Kind {
 					dangling := tree.Find(tree.List(obj, "status", "conditions"), "type", "Dangling")
 					return table.Or(tree.Str(dangling, "status"), "?")
 				}),
+		},
+		RowOrder: func(a, b kinds.Object) int { // those that are asked first
+			return cmp.Compare(tree.Int(a, "spec", "matchingPrecedence"), tree.Int(b, "spec", "matchingPrecedence"))
 		},
 		Status:             true,
 		Generation:         true,

@@ -25,8 +25,20 @@ func limitRange() *kinds.Kind {
 		CreateOnUpdate:     true,
 		NullRows:           true,
 		DefaultPropagation: "Background",
-		Strategy:           kinds.Strategy{Default: defaultLimitRange, Validate: validateLimitRange},
+		Strategy: kinds.Strategy{
+			Default:          defaultLimitRange,
+			PrepareForCreate: nameLimitRange,
+			Validate:         validateLimitRange,
+		},
 	}
+}
+
+// nameLimitRange names one that has no name by its uid.
+func nameLimitRange(_ *kinds.Env, obj kinds.Object) error {
+	if tree.Str(obj, "metadata", "name") == "" {
+		tree.Set(obj, tree.Str(obj, "metadata", "uid"), "metadata", "name")
+	}
+	return nil
 }
 
 // defaultLimitRange makes what a container gets and what is set aside for it from each other and from

@@ -4,8 +4,6 @@ import (
 	"strings"
 	"time"
 
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/setpoint-dev/setpoint/kinds"
@@ -33,16 +31,12 @@ func resourceClaim() *kinds.Kind {
 		DefaultPropagation: "Background",
 		Strategy: kinds.Strategy{
 			Default:                func(obj kinds.Object) { defaultRequests(tree.Map(obj, "spec", "devices")) },
-			PrepareForCreate:       emptyStatus(map[string]any{}),
+			PrepareForCreate:       prepareClaim,
 			PrepareForUpdate:       keepStatus,
 			PrepareForStatusUpdate: prepareClaimStatus,
-			ValidateCreate: func(obj kinds.Object) field.ErrorList {
-				var e check.Errors
-				deviceClaim(&e, check.Root(obj).Child("spec").Child("devices"))
-				return e.List()
-			},
-			ValidateUpdate:       declaredImmutable("spec"),
-			ValidateStatusUpdate: validateResourceClaimStatus,
+			ValidateCreate:         validateClaim,
+			ValidateUpdate:         declaredImmutable("spec"),
+			ValidateStatusUpdate:   validateResourceClaimStatus,
 		},
 	}
 }
@@ -56,11 +50,33 @@ func resourceClaimTemplate() *kinds.Kind {
 		ReturnDeleted:      true,
 		DefaultPropagation: "Background",
 		Strategy: kinds.Strategy{
-			Default:        func(obj kinds.Object) { defaultRequests(tree.Map(obj, "spec", "spec", "devices")) },
-			ValidateCreate: validateClaimTemplate,
-			ValidateUpdate: unchanged("spec"),
+			Default:          func(obj kinds.Object) { defaultRequests(tree.Map(obj, "spec", "spec", "devices")) },
+			PrepareForCreate: prepareClaimTemplate,
+			ValidateCreate:   validateClaimTemplate,
+			ValidateUpdate:   unchanged("spec"),
 		},
 	}
+}
+
+func prepareClaim(env *kinds.Env, obj kinds.Object) error {
+	obj["status"] = map[string]any{}
+	if refused := adminRefused(env, obj, tree.Maps(obj, "spec", "devices", "requests")); refused != nil {
+		return invalidClaim("ResourceClaim", obj, refused, validateClaim(obj))
+	}
+	return nil
+}
+
+func prepareClaimTemplate(env *kinds.Env, obj kinds.Object) error {
+	if refused := adminRefused(env, obj, tree.Maps(obj, "spec", "spec", "devices", "requests")); refused != nil {
+		return invalidClaim("ResourceClaimTemplate", obj, refused, validateClaimTemplate(obj))
+	}
+	return nil
+}
+
+func validateClaim(obj kinds.Object) field.ErrorList {
+	var e check.Errors
+	deviceClaim(&e, check.Root(obj).Child("spec").Child("devices"))
+	return e.List()
 }
 
 // claimState sums up what has become of a claim: "allocated,reserved".
@@ -112,9 +128,7 @@ func prepareClaimStatus(env *kinds.Env, obj, old kinds.Object) {
 func validateClaimTemplate(obj kinds.Object) field.ErrorList {
 	var e check.Errors
 	spec := check.Root(obj).Child("spec")
-	meta := spec.Child("metadata")
-	e.Add(metavalidation.ValidateLabels(meta.StringMap("labels"), meta.At("labels").Field())...)
-	e.Add(apivalidation.ValidateAnnotations(meta.StringMap("annotations"), meta.At("annotations").Field())...)
+	e.TemplateMeta(spec.Child("metadata"))
 	deviceClaim(&e, spec.Child("spec").Child("devices"))
 	return e.List()
 }

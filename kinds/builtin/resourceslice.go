@@ -3,6 +3,7 @@ package builtin
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -48,11 +49,11 @@ func resourceSlice() *kinds.Kind {
 		Fields:             fieldsOf("spec.nodeName", "spec.driver", "spec.pool.name"),
 		Strategy: kinds.Strategy{
 			PrepareForCreate: func(env *kinds.Env, obj kinds.Object) error {
-				stampTaints(env, obj)
+				prepareDevices(env, obj)
 				return nil
 			},
 			PrepareForUpdate: func(env *kinds.Env, obj, _ kinds.Object) error {
-				stampTaints(env, obj)
+				prepareDevices(env, obj)
 				return nil
 			},
 			Validate:       validateResourceSlice,
@@ -61,10 +62,16 @@ func resourceSlice() *kinds.Kind {
 	}
 }
 
-// stampTaints says of new taints when they came about.
-func stampTaints(env *kinds.Env, obj kinds.Object) {
+// prepareDevices says of new taints when they came about, and drops attributes that are lists: Kubernetes has
+// those behind a gate that is closed.
+func prepareDevices(env *kinds.Env, obj kinds.Object) {
 	now := env.Now.UTC().Format(time.RFC3339)
 	for _, d := range tree.Maps(obj, "spec", "devices") {
+		for name := range tree.Map(d, "attributes") {
+			for _, list := range []string{"ints", "bools", "strings", "versions"} {
+				tree.Delete(d, "attributes", name, list)
+			}
+		}
 		for _, t := range tree.Maps(d, "taints") {
 			tree.Default(t, now, "timeAdded")
 		}
@@ -91,7 +98,7 @@ func validateResourceSlice(obj kinds.Object) field.ErrorList {
 		e.Invalid(spec.At("perDeviceNodeSelection"), false, "must be either unset or set to true")
 	}
 	const one = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
-	oneOfNodes(&e, spec.Path, where, one, one)
+	oneOfNodes(&e, spec.Path, where, one, one+", but multiple fields are set")
 	if spec.Has("sharedCounters") && spec.Has("devices") {
 		e.Invalid(spec.Path, "", "only one of `sharedCounters` or `devices` is allowed")
 	}
@@ -126,7 +133,7 @@ func oneOfNodes(e *check.Errors, path check.Path, where []string, none, many str
 		e.Required(path, none)
 	case 1:
 	default:
-		e.Invalid(path, "{"+strings.Join(where, ", ")+"}", many+", but multiple fields are set")
+		e.Invalid(path, "{"+strings.Join(where, ", ")+"}", many)
 	}
 }
 
@@ -167,6 +174,10 @@ func device(e *check.Errors, d check.At, perDevice bool) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(capacity.Map)) {
 		attributeName(e, capacity.Path, name, false)
+		requestPolicy(e, capacity.Child(name), capacity.Path.Key(name), d.Bool("allowMultipleAllocations"))
+	}
+	for _, c := range d.Each("consumesCounters") {
+		counters(e, c, "counterSet")
 	}
 	for _, t := range d.Each("taints") {
 		deviceTaint(e, t)
@@ -181,6 +192,35 @@ func device(e *check.Errors, d check.At, perDevice bool) {
 	}
 }
 
+// semanticVersion is the grammar of https://semver.org/spec/v2.0.0.html.
+var semanticVersion = func() *regexp.Regexp {
+	const number, word = `(0|[1-9][0-9]*)`, `[0-9A-Za-z-]+`
+	const before = `(` + number + `|[0-9]*[A-Za-z-][0-9A-Za-z-]*)`
+	return regexp.MustCompile(`^` + number + `\.` + number + `\.` + number +
+		`(-` + before + `(\.` + before + `)*)?(\+` + word + `(\.` + word + `)*)?$`)
+}()
+
+// requestPolicy checks how a part of a capacity may be asked for, which makes sense where several may ask.
+func requestPolicy(e *check.Errors, capacity check.At, path check.Path, several bool) {
+	policy := capacity.Child("requestPolicy")
+	policy.Path = path.Child("requestPolicy")
+	values, within := policy.Len("validValues") > 0, policy.Child("validRange")
+	switch {
+	case !policy.Exists():
+	case !several:
+		e.Forbidden(policy.Path, "allowMultipleAllocations must be true")
+	case values && within.Exists():
+		e.Forbidden(policy.Path,
+			`exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time`)
+	case values && !policy.Has("default"):
+		e.Required(policy.At("default"), "required when validValues is defined")
+	case within.Exists() && !policy.Has("default"):
+		e.Required(policy.At("default"), "required when validRange is defined")
+	case within.Exists() && !within.Has("min"):
+		e.Required(within.At("min"), "required when validRange is defined")
+	}
+}
+
 // attributeTypes are the fields of which an attribute has one.
 var attributeTypes = []string{"int", "bool", "string", "version", "ints", "bools", "strings", "versions"}
 
@@ -189,6 +229,17 @@ func attributeValue(e *check.Errors, attribute check.At, path check.Path) {
 	for _, name := range attributeTypes {
 		if attribute.Has(name) {
 			found = append(found, name)
+		}
+	}
+	if v := attribute.Str("string"); len(v) > resourcev1.DeviceAttributeMaxValueLength {
+		e.TooLong(path.Child("string"), resourcev1.DeviceAttributeMaxValueLength)
+	}
+	if v := attribute.Str("version"); attribute.Has("version") {
+		if !semanticVersion.MatchString(v) {
+			e.Invalid(path.Child("version"), v, "must be a string compatible with semver.org spec 2.0.0")
+		}
+		if len(v) > resourcev1.DeviceAttributeMaxValueLength {
+			e.TooLong(path.Child("version"), resourcev1.DeviceAttributeMaxValueLength)
 		}
 	}
 	all := "one of: `" + strings.Join(attributeTypes, "`, `") + "`"
@@ -206,18 +257,23 @@ func counterSets(e *check.Errors, spec check.At) {
 		return
 	}
 	for _, set := range spec.Each("sharedCounters") {
-		if name := set.Str("name"); name == "" {
-			e.Later().Required(set.At("name"), "")
-		} else {
-			e.Later().DNSLabel(set.At("name"), name)
-		}
-		if counters := set.Child("counters"); len(counters.Map) == 0 {
-			e.Later().Required(set.At("counters"), "")
-		} else {
-			for _, name := range slices.Sorted(maps.Keys(counters.Map)) {
-				e.Later().DNSLabel(counters.Path, name)
-			}
-		}
+		counters(e, set, "name")
 	}
 	distinctNames(e, spec, "sharedCounters")
+}
+
+// counters checks a set of counters, or what a device takes of one: what it is called, and who is in it.
+func counters(e *check.Errors, set check.At, called string) {
+	if name := set.Str(called); name == "" {
+		e.Later().Required(set.At(called), "")
+	} else {
+		e.Later().DNSLabel(set.At(called), name)
+	}
+	all := set.Child("counters")
+	if len(all.Map) == 0 {
+		e.Later().Required(set.At("counters"), "")
+	}
+	for _, name := range slices.Sorted(maps.Keys(all.Map)) {
+		e.Later().DNSLabel(all.Path, name)
+	}
 }

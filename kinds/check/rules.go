@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -52,6 +53,27 @@ func (e *Errors) NotNegative(a At, name string) {
 func (e *Errors) Unchanged(a, old At, name string) {
 	if !tree.Equal(a.Get(name), old.Get(name)) {
 		e.Invalid(a.At(name), a.Get(name), Immutable)
+	}
+}
+
+// notOfTemplates are the parts of metadata that what is made from a template gets in another way, as upstream
+// names them.
+var notOfTemplates = []struct{ field, said string }{
+	{"name", "name"}, {"generateName", "generateName"}, {"namespace", "namespace"}, {"selfLink", "selfLink"},
+	{"uid", "uID"}, {"resourceVersion", "resourceVersion"}, {"generation", "generation"},
+	{"creationTimestamp", "creationTimestamp"}, {"deletionTimestamp", "deletionTimestamp"},
+	{"deletionGracePeriodSeconds", "deletionGracePeriodSeconds"}, {"ownerReferences", "ownerReferences"},
+	{"finalizers", "finalizers"}, {"managedFields", "managedFields"},
+}
+
+// TemplateMeta checks the metadata of a template, which is labels and annotations alone.
+func (e *Errors) TemplateMeta(meta At) {
+	e.Add(apivalidation.ValidateAnnotations(meta.StringMap("annotations"), meta.At("annotations").Field())...)
+	e.Add(metavalidation.ValidateLabels(meta.StringMap("labels"), meta.At("labels").Field())...)
+	for _, part := range notOfTemplates {
+		if v := meta.Get(part.field); v != nil && v != "" {
+			e.Forbidden(meta.At(part.said), "cannot be set")
+		}
 	}
 }
 
