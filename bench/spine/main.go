@@ -2,9 +2,10 @@
 // its goal: the time from start to the first served request, the memory of an idle one, and
 // durable creates, reads, renewals and patches that change nothing, per second, over HTTPS with 64
 // clients, what a LIST of 10,000 pods takes, and the events that reach a thousand watches. Beside what a load reaches stands what each request costs the
-// servers' processes of the processors, which others on the machine disturb less. The yardsticks run on the same machine
-// in the same run: a bare net/http server with the same client and bodies and, where their
-// binaries are given, kube-apiserver with etcd.
+// servers' processes of the processors, which others on the machine disturb less. Setpoint is measured as people run it,
+// with its controllers, which watch what is written, and without them, as its peer is. The yardsticks run on the same
+// machine in the same run: a bare net/http server with the same client and bodies and, where their binaries are given,
+// kube-apiserver with etcd.
 //
 //	go run ./spine -setpoint ../bin/setpoint [-etcd PATH -kube-apiserver PATH]
 package main
@@ -16,7 +17,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"github.com/setpoint-dev/setpoint/bench/internal/subject"
@@ -27,8 +27,6 @@ type settings struct {
 	starts  int           // how often the start is measured; the median counts
 	clients int           // concurrent clients
 	length  time.Duration // of each load
-
-	controllers string // that Setpoint runs
 }
 
 func main() {
@@ -43,7 +41,6 @@ func main() {
 	flag.IntVar(&set.starts, "starts", 5, "how many starts to measure")
 	flag.IntVar(&set.clients, "clients", 64, "concurrent clients")
 	flag.DurationVar(&set.length, "length", 5*time.Second, "length of each load")
-	flag.StringVar(&set.controllers, "controllers", "all", "the controllers that Setpoint runs; kube-apiserver runs none")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -54,26 +51,31 @@ func main() {
 }
 
 func run(ctx context.Context, setpoint, etcd, kube string, set settings) error {
-	ours, err := measure(ctx, set, func(dir string) subject.Subject {
-		return subject.NewSetpoint(setpoint, dir, "--controllers", set.controllers)
-	})
+	var f results
+	var err error
+	f.whole, err = measure(ctx, set, func(dir string) subject.Subject { return subject.NewSetpoint(setpoint, dir) })
 	if err != nil {
 		return fmt.Errorf("setpoint: %w", err)
 	}
-	bare, err := measure(ctx, set, subject.NewBare)
+	f.alone, err = measure(ctx, set, func(dir string) subject.Subject {
+		return subject.NewSetpoint(setpoint, dir, "--controllers", "none")
+	})
+	if err != nil {
+		return fmt.Errorf("setpoint without controllers: %w", err)
+	}
+	f.bare, err = measure(ctx, set, subject.NewBare)
 	if err != nil {
 		return fmt.Errorf("bare server: %w", err)
 	}
-	var theirs *figures
 	if etcd != "" && kube != "" {
 		one := set
 		one.starts = min(set.starts, 3)
-		theirs, err = measure(ctx, one, func(dir string) subject.Subject { return subject.NewKube(etcd, kube, dir) })
+		f.kube, err = measure(ctx, one, func(dir string) subject.Subject { return subject.NewKube(etcd, kube, dir) })
 		if err != nil {
 			return fmt.Errorf("kube-apiserver: %w", err)
 		}
 	}
-	return print(ours, bare, theirs)
+	return f.print(os.Stdout)
 }
 
 // figures are what was measured of one subject.
@@ -184,75 +186,4 @@ func (f *figures) load(ctx context.Context, set settings, s subject.Subject) err
 	f.events, err = l.watches(ctx, func() { cost(1) })
 	f.eventCost = cost(watchers * watchWrites)
 	return err
-}
-
-func print(ours, bare, theirs *figures) error {
-	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	row := func(cells ...any) {
-		for i, cell := range cells {
-			if i > 0 {
-				fmt.Fprint(out, "\t")
-			}
-			fmt.Fprint(out, cell)
-		}
-		fmt.Fprintln(out)
-	}
-	kube := func(cell func(*figures) string) string {
-		if theirs == nil {
-			return "not run"
-		}
-		return cell(theirs)
-	}
-	row("what", "setpoint", "bare net/http", "kube-apiserver + etcd", "goal")
-	row("start to first served request", ours.start.Round(100*time.Microsecond), "-",
-		kube(func(f *figures) string {
-			return fmt.Sprintf("%v (%.0fx)", f.start.Round(time.Millisecond), float64(f.start)/float64(ours.start))
-		}), "<= 50 ms, >= 100x")
-	memory := func(what string, of func(*figures) int64, goal string) {
-		row(what, of(ours)>>20, "-", kube(func(f *figures) string {
-			return fmt.Sprintf("%d (1/%.1f)", of(f)>>20, float64(of(f))/float64(max(of(ours), 1)))
-		}), goal)
-	}
-	memory("idle memory, MB; theirs without controllers", func(f *figures) int64 { return f.idle.Resident },
-		"<= 1/10 with controllers")
-	memory("idle memory but for the programs, MB", func(f *figures) int64 { return f.idle.Made }, "-")
-	rate := func(what string, of func(*figures) float64, goal string) {
-		row(what, fmt.Sprintf("%.0f", of(ours)),
-			beside(of(bare) > 0, "%.0f (%.0f %%)", of(bare), 100*of(ours)/of(bare)),
-			kube(func(f *figures) string { return fmt.Sprintf("%.0f (%.1fx)", of(f), of(ours)/of(f)) }), goal)
-	}
-	rate("durable creates/s, 1 KB, 64 clients", func(f *figures) float64 { return f.creates },
-		">= 8x, >= 60 % of bare")
-	rate("gets/s, 3 KB, 64 clients", func(f *figures) float64 { return f.gets },
-		">= 3x, >= 90 % of bare")
-	rate("lease renewals/s, 64 clients", func(f *figures) float64 { return f.renewals },
-		">= 60 % of bare")
-	rate("patches that change nothing/s, 64 clients", func(f *figures) float64 { return f.noops }, "no commit")
-	took := func(what string, of func(*figures) time.Duration, goal string) {
-		row(what, of(ours), beside(of(bare) > 0, "%v (%.1fx)", of(bare), float64(of(ours))/float64(of(bare))), kube(func(f *figures) string {
-			return fmt.Sprintf("%v (%.1fx)", of(f), float64(of(f))/float64(of(ours)))
-		}), goal)
-	}
-	const us = time.Microsecond
-	took("processor a create", func(f *figures) time.Duration { return f.createCost.Round(us) }, "-")
-	took("processor a get", func(f *figures) time.Duration { return f.getCost.Round(us) }, "-")
-	took("processor a renewal", func(f *figures) time.Duration { return f.renewalCost.Round(us) }, "-")
-	took("processor a patch that changes nothing", func(f *figures) time.Duration { return f.noopCost.Round(us) }, "-")
-	took("LIST of 10,000 pods, 3 KB each", func(f *figures) time.Duration { return f.list.Round(100 * us) }, ">= 8x")
-	took("processor a LIST", func(f *figures) time.Duration { return f.listCost.Round(100 * us) }, ">= 8x")
-	memory("memory that LISTs take, MB", func(f *figures) int64 { return f.listMemory }, ">= 8x")
-	row("events/s to 1,000 watches", fmt.Sprintf("%.0f", ours.events), "-", kube(func(f *figures) string {
-		return fmt.Sprintf("%.0f (%.1fx)", f.events, ours.events/f.events)
-	}), ">= 2x")
-	took("processor an event", func(f *figures) time.Duration { return f.eventCost }, ">= 3x")
-	row("failed requests", ours.failures, bare.failures, kube(func(f *figures) string { return fmt.Sprint(f.failures) }), "0")
-	return out.Flush()
-}
-
-// beside is a cell of the bare server's, "-" where it has none.
-func beside(has bool, format string, args ...any) string {
-	if !has {
-		return "-"
-	}
-	return fmt.Sprintf(format, args...)
 }
