@@ -1,25 +1,37 @@
 package main
 
-import "testing"
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
 
-// What go test prints when the time is over is no finding, unless it has found something, too.
-func TestLate(t *testing.T) {
-	const progress = "fuzz: elapsed: 3s, execs: 100 (33/sec), new interesting: 2 (total: 5)\n"
-	for _, c := range []struct {
-		name, out string
-		want      bool
-	}{
-		{"a slow worker", progress + "--- FAIL: FuzzX (3.05s)\n    context deadline exceeded\nFAIL\n", true},
-		{"a finding", progress + "--- FAIL: FuzzX (3.05s)\n    --- FAIL: FuzzX (0.00s)\n        x_test.go:5: bad\n" +
-			"    \n    Failing input written to testdata/fuzz/FuzzX/1\nFAIL\n", false},
-		{"a hang", progress + "--- FAIL: FuzzX (13.05s)\n    fuzzing process hung or terminated unexpectedly: exit status 2\n" +
-			"    Failing input written to testdata/fuzz/FuzzX/1\nFAIL\n", false},
-		{"a finding in the words of a late one", progress + "--- FAIL: FuzzX (3.05s)\n    --- FAIL: FuzzX (0.00s)\n" +
-			"        x_test.go:5: context deadline exceeded\n    \nFAIL\n", false},
-		{"a crash", "panic: context deadline exceeded\n", false},
-	} {
-		if got := late([]byte(c.out)); got != c.want {
-			t.Errorf("%s: got %v", c.name, got)
+	"github.com/google/go-cmp/cmp"
+)
+
+// Of several targets, those that found something are named, and what they found is printed.
+func TestFuzzAll(t *testing.T) {
+	bin := t.TempDir()
+	stands := func(script string) target { // for a package's binary
+		of := target{t.TempDir(), "FuzzX"}
+		if err := os.WriteFile(of.binary(bin), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+			t.Fatal(err)
 		}
+		return of
+	}
+	passes := stands("echo PASS")
+	late := stands("printf -- '--- FAIL: FuzzX (1.0s)\n    context deadline exceeded\nFAIL\n'; exit 1")
+	finds := stands("mkdir -p testdata && echo 'go test fuzz v1' > testdata/1\n" +
+		"printf -- '--- FAIL: FuzzX (1.0s)\n    Failing input written to testdata/1\n'; exit 1")
+	crashes := stands("echo panic: no; exit 2")
+	var said strings.Builder
+	got := fuzzAll(&said, []target{passes, late, finds, crashes}, bin, time.Second, 1)
+	if d := cmp.Diff([]string{finds.dir + " FuzzX", crashes.dir + " FuzzX"}, got); d != "" {
+		t.Error(d)
+	}
+	want := filepath.Join(finds.dir, "testdata/1") + ":\ngo test fuzz v1\n"
+	if !strings.Contains(said.String(), want) || !strings.Contains(said.String(), "panic: no") {
+		t.Errorf("printed %s", said.String())
 	}
 }
