@@ -164,6 +164,9 @@ func (p *Packer) Unpack(dst []byte, t Text) ([]byte, error) {
 			break
 		}
 		n, behind := r.length(), r.offset()
+		if n > size-(len(dst)-start) { // a few bytes can say that much follows: no more than was said at first
+			return dst, errBroken
+		}
 		from := len(dst) - behind // in dst, if it does not lie before its start
 		if over := start - from; over > 0 {
 			if over > base {
