@@ -36,8 +36,8 @@ const (
 // Begin appends the tag that a document begins with.
 func Begin(dst []byte) []byte { return append(dst, 0xd9, 0xd9, 0xf7) }
 
-// AppendJSON appends JSON as one data item. Of text that is not JSON it appends something that is
-// not its equal, and nothing worse happens.
+// AppendJSON appends JSON as one data item. A number that no double can hold becomes the largest that
+// one can. Of text that is not JSON it appends something that is not its equal, and nothing worse happens.
 func AppendJSON(dst, text []byte) []byte {
 	w := writer{out: dst, text: text}
 	for w.at < len(text) {
@@ -162,6 +162,7 @@ func (w *writer) number() {
 		return
 	}
 	f, _ := strconv.ParseFloat(text, 64)
+	f = min(max(f, -math.MaxFloat64), math.MaxFloat64) // no reader takes infinity
 	w.out = appendBig(append(w.out, double), math.Float64bits(f), 8)
 }
 

@@ -39,6 +39,14 @@ func TestAppendJSON_ReadsAsTheSame(t *testing.T) {
 	}
 }
 
+func TestAppendJSON_OfNumbersBeyondDoubles(t *testing.T) {
+	back, err := cbor.ToJSON(encode(`{"a":1E700,"b":-1e700,"c":18446744073709551616}`))
+	const want = `{"a":1.7976931348623157e+308,"b":-1.7976931348623157e+308,"c":18446744073709552000}`
+	if err != nil || string(back) != want {
+		t.Errorf("%s, %v", back, err)
+	}
+}
+
 func TestToJSON_Refuses(t *testing.T) {
 	for name, data := range map[string][]byte{
 		"nothing":         nil,
