@@ -26,8 +26,8 @@ import (
 // costs a look at the log.
 type definitions struct {
 	server *Server
-	fixed  []*kinds.Kind // those that no definition makes
-	served bool          // whether CustomResourceDefinition is among them
+	fixed  *kinds.Set // those that no definition makes
+	served bool       // whether CustomResourceDefinition is among them
 
 	cursor atomic.Pointer[store.Watch]
 
@@ -38,9 +38,11 @@ type definitions struct {
 // definition is a CustomResourceDefinition, and the records made of it.
 type definition struct {
 	*crd.Definition
+	// kinds are those of the versions that are served, and kept is the version in which objects are
+	// stored, served or not. A definition that has the names of a kind which is there by itself has none:
+	// it serves nothing, and owns no objects.
 	kinds []*kinds.Kind
-	// kept is the record of the version in which objects are stored, served or not.
-	kept *kinds.Kind
+	kept  *kinds.Kind
 	// since is the revision before which objects may be of another form; zero if none are.
 	since int64
 	// replaced is closed when objects are served otherwise, or no longer.
@@ -49,7 +51,7 @@ type definition struct {
 
 func newDefinitions(s *Server, fixed *kinds.Set) *definitions {
 	kind := fixed.Kind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
-	return &definitions{server: s, fixed: fixed.All(), served: kind != nil, byName: map[string]*definition{}}
+	return &definitions{server: s, fixed: fixed, served: kind != nil, byName: map[string]*definition{}}
 }
 
 // follow brings the set of kinds up to date with the store.
@@ -98,14 +100,24 @@ func (d *definitions) catchUp(ctx context.Context) error {
 			return nil
 		}
 		for _, ev := range events {
-			changed = true
+			name := ev.Entry.Key.Path
+			before := d.serves(name)
 			if ev.Type == store.Delete {
-				d.drop(ev.Entry.Key.Path)
-				continue
+				d.drop(name)
+			} else {
+				d.put(ev.Entry, ev.Prev == nil)
 			}
-			d.put(ev.Entry, ev.Prev == nil)
+			changed = changed || !slices.Equal(before, d.serves(name))
 		}
 	}
+}
+
+// serves returns the kinds of a definition, by its name.
+func (d *definitions) serves(name string) []*kinds.Kind {
+	if def := d.byName[name]; def != nil {
+		return def.kinds
+	}
+	return nil
 }
 
 // load reads all definitions.
@@ -159,8 +171,19 @@ func (d *definitions) put(e *store.Entry, created bool) {
 	} else {
 		ask := crd.Converters{Post: d.server.webhooks.Post, UID: d.server.random.uid}
 		next.kinds, next.kept = read.Kinds(next.since, ask, next.replaced)
+		if next.kept != nil && d.isFixed(next.kept) {
+			next.kinds, next.kept = nil, nil
+		}
 	}
 	d.byName[e.Key.Path] = next
+}
+
+// isFixed says whether a kind that no definition makes has the group and the names of one, in whatever
+// version: their objects would be kept in the same place.
+func (d *definitions) isFixed(k *kinds.Kind) bool {
+	return slices.ContainsFunc(d.fixed.All(), func(f *kinds.Kind) bool {
+		return f.Group == k.Group && (f.Resource == k.Resource || f.Kind == k.Kind)
+	})
 }
 
 // drop forgets a definition and ends the watches of its objects.
@@ -179,17 +202,11 @@ func (d *definitions) drop(name string) {
 	delete(d.byName, name)
 }
 
-// publish puts the kinds into force. What a definition cannot do is to take the place of a kind that
-// is not declared by one.
+// publish puts the kinds into force.
 func (d *definitions) publish() {
-	all := slices.Clone(d.fixed)
-	fixed := kinds.NewSet(d.fixed...)
+	all := slices.Clone(d.fixed.All())
 	for _, name := range slices.Sorted(maps.Keys(d.byName)) {
-		for _, k := range d.byName[name].kinds {
-			if fixed.Resource(k.GVR()) == nil && fixed.Kind(k.GVK()) == nil {
-				all = append(all, k)
-			}
-		}
+		all = append(all, d.byName[name].kinds...)
 	}
 	d.server.kinds.Replace(kinds.NewSet(all...))
 }
@@ -199,11 +216,12 @@ func (d *definitions) ofGroup(group string) []*definition {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var found []*definition
-	for _, name := range slices.Sorted(maps.Keys(d.byName)) {
-		if def := d.byName[name]; group == "" || def.Group() == group {
+	for _, def := range d.byName {
+		if group == "" || def.Group() == group {
 			found = append(found, def)
 		}
 	}
+	slices.SortFunc(found, func(a, b *definition) int { return strings.Compare(a.Name, b.Name) })
 	return found
 }
 

@@ -274,6 +274,57 @@ func TestB046_DefinitionWaitsForFinalizers(t *testing.T) {
 	a.want(404, "GET "+widgets, "", "")
 }
 
+// A definition may have the names of a kind that is built in. It takes nothing from it: what is served
+// stays so, and the objects do not go with the definition.
+func TestDefinitionOfABuiltInKindOwnsNothing(t *testing.T) {
+	const leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+	for name, version := range map[string]string{"the same version": "v1", "another version": "v9"} {
+		t.Run(name, func(t *testing.T) {
+			a := newAPI(t)
+			a.want(201, "POST "+leases, "", `{"metadata":{"name":"l"},"spec":{"holderIdentity":"me"}}`)
+			a.want(201, "POST "+crds, "", strings.NewReplacer("widgets", "leases", "example.com", "coordination.k8s.io",
+				"Widget", "Lease", `"v1"`, `"`+version+`"`, `{"metadata":{`, `{"metadata":{"annotations":`+
+					`{"api-approved.kubernetes.io":"https://example.com/approved"},`).Replace(definition(anySpec)))
+			if version != "v1" {
+				a.want(404, "GET "+strings.Replace(leases, "v1", version, 1)+"/l", "", "")
+			}
+			a.want(422, "PATCH "+leases+"/l", merge, `{"spec":{"leaseDurationSeconds":-1}}`)
+			a.want(200, "DELETE "+crds+"/leases.coordination.k8s.io", "", "")
+			a.want(404, "GET "+crds+"/leases.coordination.k8s.io", "", "")
+			if got := a.want(200, "GET "+leases+"/l", "", ""); !strings.Contains(got.text, `"holderIdentity":"me"`) {
+				t.Errorf("got %s", got.text)
+			}
+		})
+	}
+}
+
+// A number that cannot be is refused by the name that the definition gives the field, whoever writes it.
+func TestScaleOfDeclaredKinds(t *testing.T) {
+	a := newAPI(t)
+	a.want(201, "POST "+crds, "", definition(`{"type":"object","properties":{"size":{"type":"integer"}}}`,
+		`"subresources":{"scale":{"specReplicasPath":".spec.size","statusReplicasPath":".status.size"}}`))
+	a.want(201, "POST "+widgets, "", widget("a", `"spec":{"size":1}`))
+	if got := a.want(200, "PATCH "+widgets+"/a/scale", merge, `{"spec":{"replicas":3}}`); got.str("metadata", "name") != "a" {
+		t.Errorf("got %s", got.text)
+	}
+	if got := a.want(200, "GET "+widgets+"/a", "", ""); !strings.Contains(got.text, `"spec":{"size":3}`) {
+		t.Errorf("got %s", got.text)
+	}
+	const scale = `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"a"},"spec":{"replicas":-1}}`
+	for line, c := range map[string]struct{ media, body string }{
+		"PATCH " + widgets + "/a/scale":                           {merge, `{"spec":{"replicas":-1}}`},
+		"PUT " + widgets + "/a/scale":                             {"", scale},
+		"PATCH " + widgets + "/a/scale?fieldManager=m&force=true": {apply, scale},
+		"PATCH " + widgets + "/a":                                 {merge, `{"spec":{"size":-1}}`},
+	} {
+		got := a.want(422, line, c.media, c.body)
+		const want = `Widget.example.com "a" is invalid: .spec.size: Invalid value: -1: should be a non-negative integer`
+		if got.causes() != ".spec.size" || got.str("message") != want {
+			t.Errorf("%s: %s", line, got.text)
+		}
+	}
+}
+
 func TestB150_NamesAreNotPathsOfOthers(t *testing.T) {
 	a := newAPI(t)
 	a.want(201, "POST "+crds, "", definition(anySpec))

@@ -96,7 +96,7 @@ func (t *write) checkScale(scale kinds.Object) error {
 		return err
 	}
 	replicas := tree.Int(scale, "spec", "replicas")
-	if replicas >= 0 {
+	if replicas >= 0 || t.kind.Scale.AsField {
 		return nil
 	}
 	return apierrors.NewInvalid(scaleGVK.GroupKind(), t.name, field.ErrorList{

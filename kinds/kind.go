@@ -238,6 +238,9 @@ type Scale struct {
 	StatusReplicas string
 	// LabelSelector is the path of a string selector, of a metav1.LabelSelector, or of labels.
 	LabelSelector string
+	// AsField leaves it to the kind's own rules to refuse a number of replicas, by the name of the
+	// object's field. Otherwise it is refused as a field of the Scale.
+	AsField bool
 }
 
 // Subresource is a further path below an object, as discovery lists it.

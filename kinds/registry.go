@@ -24,9 +24,11 @@ func NewSet(all ...*Kind) *Set {
 		s.byResource[k.GVR()] = k
 		s.byKind[k.GVK()] = k
 	}
+	listed := make(map[*Kind]bool, len(all))
 	for _, k := range all {
-		if s.byResource[k.GVR()] == k && !slices.Contains(s.all, k) {
+		if s.byResource[k.GVR()] == k && !listed[k] {
 			s.all = append(s.all, k)
+			listed[k] = true
 		}
 	}
 	return s

@@ -181,6 +181,7 @@ func scale(s *apiextensionsv1.CustomResourceSubresourceScale) *kinds.Scale {
 	out := &kinds.Scale{
 		SpecReplicas:   strings.TrimPrefix(s.SpecReplicasPath, "."),
 		StatusReplicas: strings.TrimPrefix(s.StatusReplicasPath, "."),
+		AsField:        true,
 	}
 	if s.LabelSelectorPath != nil {
 		out.LabelSelector = strings.TrimPrefix(*s.LabelSelectorPath, ".")
