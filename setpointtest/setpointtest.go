@@ -31,7 +31,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -122,17 +121,10 @@ func With(change func(*setpoint.Options)) Option {
 	return func(s *settings) { change(&s.options) }
 }
 
-// undelayed has client-go report errors without holding up who reports them: it does so by one time of the
-// last error for the whole process, and the times of bubbles are years apart.
-var undelayed = sync.OnceFunc(func() {
-	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1] // the one that logs
-})
-
 // Start starts a control plane and returns when it serves requests and pods can be placed on its
 // nodes. It ends with the test, and fails the test if a part of it has failed.
 func Start(t testing.TB, opts ...Option) *ControlPlane {
 	t.Helper()
-	undelayed()
 	s := settings{scheme: scheme.Scheme, patience: time.Minute}
 	for _, o := range opts {
 		o(&s)

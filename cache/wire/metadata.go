@@ -4,9 +4,12 @@ import (
 	"context"
 	"time"
 
+	json "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -21,6 +24,37 @@ var metadataScheme = func() *runtime.Scheme {
 	}
 	return scheme
 }()
+
+// lean is what is read of an object's metadata. Field managers are most of the text, and with labels and
+// annotations they would be most of the work.
+type lean struct {
+	Metadata struct {
+		Name              string                  `json:"name"`
+		Namespace         string                  `json:"namespace"`
+		UID               types.UID               `json:"uid"`
+		ResourceVersion   string                  `json:"resourceVersion"`
+		DeletionTimestamp *metav1.Time            `json:"deletionTimestamp"`
+		Finalizers        []string                `json:"finalizers"`
+		OwnerReferences   []metav1.OwnerReference `json:"ownerReferences"`
+	} `json:"metadata"`
+}
+
+// readLean reads an object's metadata, as far as lean goes. Others it leaves to unmarshal.
+func readLean(data []byte, into runtime.Object) error {
+	meta, ok := into.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return unmarshal(data, into)
+	}
+	var l lean
+	if err := json.Unmarshal(data, &l, jsontext.AllowDuplicateNames(true)); err != nil {
+		return err
+	}
+	m := &l.Metadata
+	meta.Name, meta.Namespace, meta.UID = m.Name, m.Namespace, m.UID
+	meta.ResourceVersion, meta.DeletionTimestamp = m.ResourceVersion, m.DeletionTimestamp
+	meta.Finalizers, meta.OwnerReferences = m.Finalizers, m.OwnerReferences
+	return nil
+}
 
 type metadataClient struct {
 	metadata.Interface

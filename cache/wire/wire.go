@@ -26,8 +26,15 @@ import (
 // Serializer returns a serializer for the Go types of the scheme, without conversion between
 // versions. It may be used concurrently.
 func Serializer(scheme *runtime.Scheme) runtime.NegotiatedSerializer {
+	return reading(scheme, unmarshal)
+}
+
+func unmarshal(data []byte, into runtime.Object) error { return json.Unmarshal(data, into) }
+
+// reading is Serializer with a function that reads objects. What that refuses is left to client-go.
+func reading(scheme *runtime.Scheme, read func([]byte, runtime.Object) error) runtime.NegotiatedSerializer {
 	codecs := serializer.WithoutConversionCodecFactory{CodecFactory: serializer.NewCodecFactory(scheme)}
-	return negotiated{codecs, faster(codecs.SupportedMediaTypes(), scheme)}
+	return negotiated{codecs, faster(codecs.SupportedMediaTypes(), decoder{nil, scheme, read})}
 }
 
 type negotiated struct {
@@ -37,17 +44,17 @@ type negotiated struct {
 
 func (n negotiated) SupportedMediaTypes() []runtime.SerializerInfo { return n.media }
 
-// faster returns the media types with our decoder of JSON.
-func faster(media []runtime.SerializerInfo, scheme *runtime.Scheme) []runtime.SerializerInfo {
+// faster returns the media types with our decoder of JSON in front of client-go's.
+func faster(media []runtime.SerializerInfo, ours decoder) []runtime.SerializerInfo {
 	media = append([]runtime.SerializerInfo(nil), media...)
 	for i := range media {
 		m := &media[i]
 		if m.MediaType != runtime.ContentTypeJSON {
 			continue
 		}
-		m.Serializer = decoder{m.Serializer, scheme}
 		stream := *m.StreamSerializer
-		stream.Serializer, stream.Framer = decoder{stream.Serializer, scheme}, framer{stream.Framer}
+		m.Serializer = ours.before(m.Serializer)
+		stream.Serializer, stream.Framer = ours.before(stream.Serializer), framer{stream.Framer}
 		m.StreamSerializer = &stream
 	}
 	return media
@@ -57,6 +64,12 @@ func faster(media []runtime.SerializerInfo, scheme *runtime.Scheme) []runtime.Se
 type decoder struct {
 	runtime.Serializer
 	scheme *runtime.Scheme
+	read   func(data []byte, into runtime.Object) error
+}
+
+func (d decoder) before(other runtime.Serializer) decoder {
+	d.Serializer = other
+	return d
 }
 
 // Decode implements runtime.Decoder.
@@ -77,7 +90,7 @@ func (d decoder) Decode(data []byte, defaults *schema.GroupVersionKind, into run
 		return d.Serializer.Decode(data, defaults, into)
 	}
 	// Stricter than client-go's: members given twice and what is not UTF-8 are left to it.
-	if err := json.Unmarshal(data, obj); err != nil {
+	if err := d.read(data, obj); err != nil {
 		if into != nil {
 			reflect.ValueOf(into).Elem().SetZero()
 		}
@@ -110,7 +123,9 @@ func (d decoder) target(gvk schema.GroupVersionKind, into runtime.Object) runtim
 	return nil
 }
 
-// Metadata returns client-go's metadata client, with watches that are read fast.
+// Metadata returns client-go's metadata client, with watches that are read fast and tell of an object
+// what its life depends on: its name, uid and revision, its owners and finalizers, and whether it is
+// being deleted. Labels, annotations and field managers are not read.
 func Metadata(config *rest.Config, web *http.Client) (metadata.Interface, error) {
 	slow, err := metadata.NewForConfigAndClient(config, web)
 	if err != nil {
@@ -119,7 +134,7 @@ func Metadata(config *rest.Config, web *http.Client) (metadata.Interface, error)
 	config = metadata.ConfigFor(config)
 	config.GroupVersion = &schema.GroupVersion{}
 	config.APIPath = "/" // each request says its whole path
-	config.NegotiatedSerializer = Serializer(metadataScheme)
+	config.NegotiatedSerializer = reading(metadataScheme, readLean)
 	fast, err := rest.RESTClientForConfigAndClient(config, web)
 	if err != nil {
 		return nil, err

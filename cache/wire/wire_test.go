@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	"github.com/setpoint-dev/setpoint/cache/wire"
 )
@@ -161,7 +163,10 @@ func TestMetadataWatch(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked = r.URL.String()
 		w.Header().Set("Content-Type", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
-		fmt.Fprint(w, `{"type":"ADDED","object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a"}}}
+		fmt.Fprint(w, `{"type":"ADDED","object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{
+				"name":"a","namespace":"x","uid":"1","resourceVersion":"7","deletionTimestamp":"2026-01-01T00:00:00Z",
+				"finalizers":["f"],"ownerReferences":[{"apiVersion":"v1","kind":"K","name":"o","uid":"2","blockOwnerDeletion":true}],
+				"labels":{"l":"v"},"managedFields":[{"manager":"m","fieldsV1":{}}]}}}
 			{ "object": {"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"b"}}, "type": "DELETED" }
 			{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","code":410}}`)
 	}))
@@ -177,9 +182,13 @@ func TestMetadataWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
+	var first *metav1.PartialObjectMetadata
 	for event := range watch.ResultChan() {
 		switch obj := event.Object.(type) {
 		case *metav1.PartialObjectMetadata:
+			if first == nil {
+				first = obj
+			}
 			got = append(got, string(event.Type)+" "+obj.Name)
 		case *metav1.Status:
 			got = append(got, fmt.Sprint(event.Type, " ", obj.Code))
@@ -187,6 +196,18 @@ func TestMetadataWatch(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"ADDED a", "DELETED b", "ERROR 410"}, got); diff != "" {
 		t.Error(diff)
+	}
+	wantFirst := &metav1.PartialObjectMetadata{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "a", Namespace: "x", UID: "1", ResourceVersion: "7", Finalizers: []string{"f"},
+			DeletionTimestamp: ptr.To(metav1.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "v1", Kind: "K", Name: "o", UID: "2", BlockOwnerDeletion: ptr.To(true)},
+			},
+		},
+	}
+	if diff := cmp.Diff(wantFirst, first); diff != "" {
+		t.Errorf("what is read of an object (-want +got):\n%s", diff)
 	}
 	want := "/apis/apps/v1/namespaces/x/deployments?resourceVersion=3&timeout=5s&timeoutSeconds=5&watch=true"
 	if asked != want {

@@ -50,6 +50,8 @@ type objectKey struct {
 	namespace, name string
 }
 
+func (k objectKey) String() string { return k.namespace + "/" + k.name }
+
 // logged is a change, as watches tell it.
 type logged struct {
 	key      objectKey
@@ -233,31 +235,66 @@ func (a *access) Get(_ context.Context, name string, _ metav1.GetOptions,
 	return a.server.find(a.key(name))
 }
 
+// List lists in pages, all of them as of the revision of the first.
 func (a *access) List(_ context.Context,
-	_ metav1.ListOptions,
+	opts metav1.ListOptions,
 ) (*metav1.PartialObjectMetadataList, error) {
 	if err := a.server.admit("list", a.key("")); err != nil {
 		return nil, err
 	}
 	a.server.mu.Lock()
 	defer a.server.mu.Unlock()
-	list := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(a.server.revision)}}
-	for _, key := range a.keys() {
-		list.Items = append(list.Items, *a.server.objects[key].DeepCopy())
+	revision, last := strconv.Itoa(a.server.revision), ""
+	if opts.Continue != "" {
+		revision, last, _ = strings.Cut(opts.Continue, " ")
+	}
+	asOf, err := strconv.Atoi(revision)
+	if err != nil {
+		return nil, apierrors.NewBadRequest("continue: " + err.Error())
+	}
+	list := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: revision}}
+	objects := a.server.asOf(asOf)
+	for _, key := range a.keys(objects) {
+		if key.String() <= last {
+			continue
+		}
+		if opts.Limit > 0 && int64(len(list.Items)) == opts.Limit {
+			at := list.Items[opts.Limit-1]
+			list.Continue = revision + " " + objectKey{a.resource, at.Namespace, at.Name}.String()
+			break
+		}
+		list.Items = append(list.Items, *objects[key].DeepCopy())
 	}
 	return list, nil
 }
 
-func (a *access) keys() []objectKey {
+// asOf returns the objects that there were at a revision.
+func (m *Metadata) asOf(revision int) map[objectKey]*metav1.PartialObjectMetadata {
+	if revision == m.revision {
+		return m.objects
+	}
+	objects := map[objectKey]*metav1.PartialObjectMetadata{}
+	for _, change := range m.log {
+		switch {
+		case change.revision > revision:
+		case change.event.Type == watch.Deleted:
+			delete(objects, change.key)
+		default:
+			objects[change.key] = change.event.Object.(*metav1.PartialObjectMetadata)
+		}
+	}
+	return objects
+}
+
+// keys returns those of the objects that are accessed, sorted.
+func (a *access) keys(objects map[objectKey]*metav1.PartialObjectMetadata) []objectKey {
 	var keys []objectKey
-	for key := range a.server.objects {
+	for key := range objects {
 		if key.resource == a.resource && (a.namespace == "" || key.namespace == a.namespace) {
 			keys = append(keys, key)
 		}
 	}
-	slices.SortFunc(keys, func(a, b objectKey) int {
-		return strings.Compare(a.namespace+"/"+a.name, b.namespace+"/"+b.name)
-	})
+	slices.SortFunc(keys, func(a, b objectKey) int { return strings.Compare(a.String(), b.String()) })
 	return keys
 }
 
@@ -295,7 +332,7 @@ func (a *access) DeleteCollection(_ context.Context, opts metav1.DeleteOptions,
 	}
 	a.server.mu.Lock()
 	defer a.server.mu.Unlock()
-	for _, key := range a.keys() {
+	for _, key := range a.keys(a.server.objects) {
 		if err := a.server.erase(key, opts); err != nil {
 			return err
 		}

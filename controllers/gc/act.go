@@ -90,7 +90,7 @@ func (c *collector) catchUp(ctx context.Context, owner identity, resourceVersion
 	group.SetLimit(requestsMax)
 	for _, m := range behind {
 		group.Go(func() error {
-			if err := c.feedDependents(ctx, m.resource, owner); err != nil {
+			if err := m.feedDependents(ctx, owner); err != nil {
 				return fmt.Errorf("list %s for dependents: %w", m.resource.GroupResource(), err)
 			}
 			return nil
@@ -99,24 +99,18 @@ func (c *collector) catchUp(ctx context.Context, owner identity, resourceVersion
 	return group.Wait()
 }
 
-func (c *collector) feedDependents(ctx context.Context, r resource, owner identity) error {
-	api := c.metadata.Resource(r.GroupVersionResource).Namespace(owner.Namespace)
-	for next := ""; ; {
-		page, err := api.List(ctx, metav1.ListOptions{Limit: pageSize, Continue: next})
-		if err != nil {
-			return err
-		}
-		for i := range page.Items {
-			owned := slices.ContainsFunc(page.Items[i].OwnerReferences,
+// feedDependents feeds the dependents of an object that the server has.
+func (m *monitor) feedDependents(ctx context.Context, owner identity) error {
+	_, err := eachPage(ctx, m.api.Namespace(owner.Namespace), func(page []metav1.PartialObjectMetadata) {
+		for i := range page {
+			owned := slices.ContainsFunc(page[i].OwnerReferences,
 				func(ref metav1.OwnerReference) bool { return ref.UID == owner.UID })
 			if owned {
-				c.observe(r, &page.Items[i])
+				m.observe(&page[i])
 			}
 		}
-		if next = page.Continue; next == "" {
-			return nil
-		}
-	}
+	})
+	return err
 }
 
 // releaseDependents takes the object out of its dependents' owners.

@@ -7,15 +7,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
 )
@@ -85,7 +82,6 @@ func (c *collector) Start(ctx context.Context) error {
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer c.queue.ShutDown()
-	ctx = klog.NewContext(ctx, logr.FromSlogHandler(c.log.Handler())) // what the reflectors log to
 	c.refresh(ctx, &all)
 	c.awaitSync(ctx)
 	for range c.workers {
@@ -138,7 +134,7 @@ func (c *collector) refresh(ctx context.Context, all *sync.WaitGroup) {
 		var own context.Context
 		own, m.cancel = context.WithCancel(ctx)
 		c.monitors[r.GroupResource()] = m
-		all.Go(func() { m.reflector.RunWithContext(own) })
+		all.Go(func() { m.run(own) })
 	}
 	c.mu.Unlock()
 	for _, r := range stop {
@@ -172,9 +168,9 @@ func (c *collector) awaitSync(ctx context.Context) {
 }
 
 // observe feeds one object to the graph.
-func (c *collector) observe(r resource, meta *metav1.PartialObjectMetadata) {
+func (c *collector) observe(o object) {
 	c.mu.Lock()
-	look := c.graph.observe(objectOf(r, meta))
+	look := c.graph.observe(o)
 	c.mu.Unlock()
 	c.enqueue(look)
 }

@@ -432,6 +432,29 @@ func TestNewKindsArePickedUp(t *testing.T) {
 	})
 }
 
+// TestDeletionsThatNoWatchShowsAreFound has a server without history: each watch is refused as too old.
+func TestDeletionsThatNoWatchShowsAreFound(t *testing.T) {
+	start := func() *controllertest.Metadata {
+		server := newServer()
+		server.Before = func(request string) error {
+			if strings.HasPrefix(request, "watch ") {
+				return apierrors.NewResourceExpired("too old")
+			}
+			return nil
+		}
+		return server
+	}
+	runOn(t, start, func(f *fixture) {
+		owner := f.put("owner")
+		f.put("child", owner)
+		f.settle()
+		f.expect("child", "owner")
+		f.delete("owner", metav1.DeletePropagationBackground)
+		f.settle()
+		f.expect()
+	})
+}
+
 func TestTenThousandDependents(t *testing.T) {
 	run(t, func(f *fixture) {
 		owner := f.put("owner")
