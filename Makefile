@@ -8,6 +8,9 @@ BIN := bin/setpoint
 # change to what they look at.
 FUZZTIME ?= 10s
 
+# Tests have the same randomness each time, except where this is.
+RANDOMLY := SETPOINT_SEED=$(shell date +%s)
+
 .PHONY: up demo build test conformance fuzz torture lint generate bench clean FORCE
 
 up: build ## run a control plane; Ctrl-C ends it, the workloads and the data stay
@@ -34,10 +37,12 @@ conformance: build ## the clients that people have, each against a server in a p
 fuzz: ## every decoder and patch with random input; FUZZTIME is the time for each
 	$(GO) run ./internal/fuzzall -time $(FUZZTIME)
 
-torture: ## kill a store ten thousand times; let it run for a month; break a cluster; many objects of every kind
-	SETPOINT_TORTURE=10000 $(GO) test -run 'KilledProcess|MonthOfLeases' -parallel 4 -timeout 6h -v ./store/embedded/
-	SETPOINT_TORTURE=10000 $(GO) test -run ClusterThatFails -timeout 6h -v ./store/etcd/
-	SETPOINT_PROPERTIES=200 SETPOINT_SEED=$$(date +%s) $(GO) test -run EveryKind -timeout 1h ./apiserver/
+torture: ## kill a store ten thousand times; let it run for a month; break a cluster; many watches; many objects of every kind
+	SETPOINT_TORTURE=10000 $(RANDOMLY) $(GO) test -run 'KilledProcess|MonthOfLeases' -parallel 4 -timeout 6h -v ./store/embedded/
+	SETPOINT_TORTURE=10000 $(RANDOMLY) $(GO) test -run ClusterThatFails -timeout 6h -v ./store/etcd/
+	SETPOINT_TORTURE=2000 $(RANDOMLY) $(GO) test -run B005 -timeout 1h -v ./apiserver/
+	SETPOINT_TORTURE=100000 $(RANDOMLY) $(GO) test -run B006 -timeout 2h -v ./apiserver/ ./store/etcd/
+	SETPOINT_PROPERTIES=200 $(RANDOMLY) $(GO) test -run EveryKind -timeout 1h ./apiserver/
 
 lint: ## only the rules of the source
 	$(GO) test ./internal/lint/

@@ -238,9 +238,9 @@ func TestB016_ContinueToken(t *testing.T) {
 	if expired.code != http.StatusGone || expired.object(t).str("reason") != "Expired" {
 		t.Fatalf("an old token: %d %s", expired.code, expired.text)
 	}
-	rest := s.get(list + "&limit=9&continue=" + expired.object(t).str("metadata.continue")).object(t)
-	if got := rest.names(); got != "bb c" && got != "bb c e" {
-		t.Errorf("after the expired token: %s", got)
+	rest := s.get(cm + "?labelSelector=set=t&limit=9&continue=" + expired.object(t).str("metadata.continue")).object(t)
+	if got := rest.names(); got != "bb c e" || rest.revision() != fmt.Sprint(s.store.Revision()) {
+		t.Errorf("after the expired token: %s at %s", got, rest.revision())
 	}
 }
 

@@ -2,6 +2,7 @@ package apiserver_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,12 +11,14 @@ import (
 	"net/http"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/setpoint-dev/setpoint/apiserver"
 	"github.com/setpoint-dev/setpoint/store"
 	"github.com/setpoint-dev/setpoint/store/memory"
+	"github.com/setpoint-dev/setpoint/store/storetest"
 )
 
 // open asks for a watch and returns its stream, which nobody reads yet.
@@ -90,19 +93,20 @@ func (s *site) known() (map[string]int, int) {
 }
 
 // churn has writers make, change and delete fifty configmaps.
-func (s *site) churn(writers, each int) {
+func (s *site) churn(seed uint64, writers, each int) {
 	var group sync.WaitGroup
-	for range writers {
+	for w := range writers {
 		group.Go(func() {
+			rnd := rand.New(rand.NewPCG(seed, uint64(w)))
 			for i := range each {
-				name := fmt.Sprintf("key-%d", rand.IntN(50))
+				name := fmt.Sprintf("key-%d", rnd.IntN(50))
 				switch {
 				case i%5 == 4:
 					s.ask("DELETE", cm+"/"+name, "")
 				case i%2 == 0:
 					s.ask("POST", cm, fmt.Sprintf(`{"metadata":{"name":%q}}`, name))
 				default:
-					s.ask("PATCH", cm+"/"+name, fmt.Sprintf(`{"data":{"k":"%d"}}`, rand.Int()), "Content-Type", "application/merge-patch+json")
+					s.ask("PATCH", cm+"/"+name, fmt.Sprintf(`{"data":{"k":"%d"}}`, rnd.Int()), "Content-Type", "application/merge-patch+json")
 				}
 			}
 		})
@@ -113,15 +117,17 @@ func (s *site) churn(writers, each int) {
 // TestB005_StreamsNeverGoBack opens watches at recent revisions while many write. Each goes forward only,
 // and what was listed at its revision, with what it shows, is what is listed in the end.
 func TestB005_StreamsNeverGoBack(t *testing.T) {
-	s := newSite(t)
+	const writers = 64
+	s, seed, count := newSite(t), storetest.Seed(t), storetest.Rounds(t, 200)
 	s.configMap("first", "")
 	_, begin := s.known()
 	var watches sync.WaitGroup
 	written := make(chan struct{})
-	for range 200 {
+	for w := range count {
+		rnd := rand.New(rand.NewPCG(seed, uint64(w)))
 		watches.Go(func() {
 			upTo := int(s.store.Revision())
-			at := begin + rand.IntN(upTo-begin+1)
+			at := begin + rnd.IntN(upTo-begin+1)
 			snapshot, err := s.store.SnapshotAt(t.Context(), store.Revision(at))
 			if err != nil {
 				t.Error(err)
@@ -145,7 +151,7 @@ func TestB005_StreamsNeverGoBack(t *testing.T) {
 			}
 		})
 	}
-	s.churn(16, 50)
+	s.churn(seed, writers, max(13, count/20))
 	s.configMap("last", "")
 	close(written)
 	watches.Wait()
@@ -154,7 +160,8 @@ func TestB005_StreamsNeverGoBack(t *testing.T) {
 // TestB006_WatchesOpenedWhileHistoryGoes opens watches while history is cut away below them as fast as it
 // comes. Each shows everything, or ends with 410.
 func TestB006_WatchesOpenedWhileHistoryGoes(t *testing.T) {
-	s := newSite(t)
+	const openers = 8
+	s, seed, each := newSite(t), storetest.Seed(t), max(1, storetest.Rounds(t, 200)/openers)
 	s.configMap("first", "")
 	done := make(chan struct{})
 	var compactor, watches sync.WaitGroup
@@ -173,17 +180,17 @@ func TestB006_WatchesOpenedWhileHistoryGoes(t *testing.T) {
 	})
 	whole, gone := 0, 0
 	var mu sync.Mutex
-	for range 8 {
+	for opener := range openers {
 		watches.Go(func() {
-			for range 25 {
+			for n := range each {
 				known, at := s.known()
 				stream, err := s.open(t.Context(), fmt.Sprintf("%s?watch=1&resourceVersion=%d", cm, at))
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				s.churn(1, 4)
-				last := s.must("PUT", cm+"/first", fmt.Sprintf(`{"metadata":{"name":"first"},"data":{"k":"%d"}}`, rand.Int())).revision()
+				s.churn(seed+uint64(each*opener+n), 1, 4)
+				last := s.must("PUT", cm+"/first", fmt.Sprintf(`{"metadata":{"name":"first"},"data":{"k":"%d %d"}}`, opener, n)).revision()
 				until, _ := strconv.Atoi(last)
 				expired, err := fold(stream, known, at, until)
 				stream.Close()
@@ -273,6 +280,51 @@ func TestB018_StalledWatchersCostNothing(t *testing.T) {
 		expired, err := fold(stream, map[string]int{"a": 1}, 0, int(s.store.Revision())+1)
 		if !expired || err != nil {
 			t.Fatalf("stalled watch %d, when it comes back: %v, want 410", i, err)
+		}
+	}
+}
+
+// TestB018_SlowReadersDelayNobody has five hundred who read, and twenty who read one byte for each event:
+// everybody who reads has an event before the next is written, and the slow miss nothing that is kept.
+func TestB018_SlowReadersDelayNobody(t *testing.T) {
+	const healthy, slow, writes = 500, 20, 40
+	s := newSite(t)
+	from := s.configMap("a", "").revision()
+	var streams []io.ReadCloser
+	var reading []*bufio.Scanner
+	for range healthy + slow {
+		stream, err := s.open(t.Context(), cm+"?watch=1&resourceVersion="+from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stream.Close()
+		streams = append(streams, stream)
+	}
+	for _, stream := range streams[slow:] {
+		reading = append(reading, bufio.NewScanner(stream))
+	}
+	said := make([][]byte, slow)
+	for i := range writes {
+		at := s.must("PUT", cm+"/a", fmt.Sprintf(`{"metadata":{"name":"a"},"data":{"k":"%d"}}`, i)).revision()
+		for _, lines := range reading {
+			if !lines.Scan() || !strings.Contains(lines.Text(), `"resourceVersion":"`+at+`"`) {
+				t.Fatalf("a healthy watch shows %.100s after %s was written", lines.Text(), at)
+			}
+		}
+		for w := range slow {
+			one := make([]byte, 1)
+			if _, err := streams[w].Read(one); err != nil {
+				t.Fatal(err)
+			}
+			said[w] = append(said[w], one...)
+		}
+	}
+	begin, _ := strconv.Atoi(from)
+	for w := range slow {
+		known := map[string]int{"a": begin}
+		_, err := fold(io.MultiReader(bytes.NewReader(said[w]), streams[w]), known, begin, begin+writes)
+		if err != nil || known["a"] != begin+writes {
+			t.Errorf("slow watch %d: %v; has come to %d, want %d", w, err, known["a"], begin+writes)
 		}
 	}
 }

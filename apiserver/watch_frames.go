@@ -26,10 +26,10 @@ type frames struct {
 	r        *request
 	media    mediaType
 	selector *selector
-	table    *tabulator // nil unless tables are wanted
-	defined  bool       // whether the columns were told
-	of       *form      // of its objects, nil unless protobuf is wanted
-	last     store.Revision
+	table    *tabulator     // nil unless tables are wanted
+	defined  bool           // whether the columns were told
+	of       *form          // of its objects, nil unless protobuf is wanted
+	last     store.Revision // of the last event that was shown
 	marked   store.Revision // of the last bookmark
 }
 
@@ -69,7 +69,6 @@ func (f *frames) initial(dst []byte, e *store.Entry) ([]byte, error) {
 // into the selection is ADDED; one that it takes out is DELETED, and shown as it last was in the
 // selection, with the revision of the change.
 func (f *frames) event(dst []byte, ev *store.Event) ([]byte, error) {
-	f.last = ev.Entry.Revision
 	was, is := ev.Prev != nil, ev.Type == store.Put
 	if was {
 		if _, unreadable := store.Unreadable(ev.Prev.Value); unreadable {
@@ -89,11 +88,12 @@ func (f *frames) event(dst []byte, ev *store.Event) ([]byte, error) {
 		}
 	}
 	if !was && !is {
-		return dst, nil
+		return dst, nil // and only a bookmark can say that the watch has come by here
 	}
 	if err := f.shape(); err != nil {
 		return dst, err
 	}
+	f.last = ev.Entry.Revision
 	kind := naturalType(was, is)
 	if kind == natural && f.table == nil && isOwnForm(f.r.kind, shownAs(ev, kind)) {
 		return f.shared(dst, ev, kind)

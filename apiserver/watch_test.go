@@ -168,18 +168,26 @@ func TestB003_SelectorTransitions(t *testing.T) {
 	})
 }
 
-// A deleted object is shown as it last was, with the revision of its deletion (B003).
+// A deleted object is shown as it last was, with the revision of its deletion, which is newer than all
+// that was written before (B003): at once, and when its last finalizer goes.
 func TestB003_DeletedCarriesLastState(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *site) {
 		s.must("POST", cm, `{"metadata":{"name":"a","finalizers":["example.com/f"]},"data":{"k":"last"}}`)
+		s.must("POST", cm, `{"metadata":{"name":"b"},"data":{"k":"last"}}`)
 		s.must("DELETE", cm+"/a", "")
-		w := s.watch(cm + "?watch=1&resourceVersion=" + strconv.Itoa(int(s.store.Revision())))
+		newest := s.configMap("c", "").revision()
+		w := s.watch(cm + "?watch=1&resourceVersion=" + newest)
 		s.must("PATCH", cm+"/a", `{"metadata":{"finalizers":null}}`, "Content-Type", "application/merge-patch+json")
+		s.must("DELETE", cm+"/b", "")
 		synctest.Wait()
-		frame := <-w.frames
-		want := `"resourceVersion":"` + strconv.Itoa(int(s.store.Revision())) + `"`
-		if !strings.HasPrefix(frame, `{"type":"DELETED"`) || !strings.Contains(frame, want) || !strings.Contains(frame, `"k":"last"`) {
-			t.Errorf("got %s", frame)
+		at, _ := strconv.Atoi(newest)
+		for i, name := range []string{"a", "b"} {
+			frame := <-w.frames
+			want := fmt.Sprintf(`"resourceVersion":"%d"`, at+1+i)
+			if !strings.HasPrefix(frame, `{"type":"DELETED"`) || !strings.Contains(frame, want) ||
+				!strings.Contains(frame, `"name":"`+name+`"`) || !strings.Contains(frame, `"k":"last"`) {
+				t.Errorf("%s: got %s, want %s", name, frame, want)
+			}
 		}
 	})
 }
@@ -260,7 +268,8 @@ func TestWatchFromTheFutureWaits(t *testing.T) {
 	})
 }
 
-// A quiet watch is told how far it has come, and never further than what it was sent (B008, B010).
+// A quiet watch is told how far it has come, and never further than what it was sent: also if what
+// came was of its kind, and not of its selection (B008, B010).
 func TestB010_Bookmarks(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *site) {
 		a := s.configMap("a", "").revision()
@@ -273,10 +282,12 @@ func TestB010_Bookmarks(t *testing.T) {
 		w.expect("BOOKMARK @" + other)
 		pass(5 * time.Minute)
 		w.expect() // nothing new to say
+		red := s.watch(cm + "?watch=1&allowWatchBookmarks=true&labelSelector=color=red&resourceVersion=" + other)
 		b := s.configMap("b", "").revision()
 		pass(5 * time.Minute)
 		w.expect("ADDED b@" + b)
 		plain.expect("ADDED b@" + b)
+		red.expect("BOOKMARK @" + b)
 	})
 }
 

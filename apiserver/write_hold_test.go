@@ -5,13 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
 
+	"go.etcd.io/etcd/server/v3/embed"
+
 	"github.com/setpoint-dev/setpoint/apiserver"
 	"github.com/setpoint-dev/setpoint/kinds/tree"
 	"github.com/setpoint-dev/setpoint/store"
+	"github.com/setpoint-dev/setpoint/store/etcd"
 	"github.com/setpoint-dev/setpoint/store/memory"
 )
 
@@ -19,11 +23,66 @@ import (
 func newAPIs(t *testing.T, count int, options ...func(*apiserver.Options)) (all []*api, s store.Store) {
 	s = memory.New(memory.Options{})
 	t.Cleanup(func() { s.Close() })
-	shared := func(o *apiserver.Options) { o.Store, o.ServiceCIDR = s, netip.MustParsePrefix("10.0.0.0/21") }
+	return newAPIsOn(t, count, func() store.Store { return s }, options...), s
+}
+
+// newAPIsOn makes servers, each on a store that is opened for it.
+func newAPIsOn(
+	t *testing.T, count int, open func() store.Store, options ...func(*apiserver.Options),
+) (all []*api) {
 	for range count {
+		shared := func(o *apiserver.Options) { o.Store, o.ServiceCIDR = open(), netip.MustParsePrefix("10.0.0.0/21") }
 		all = append(all, newAPI(t, append([]func(*apiserver.Options){shared}, options...)...))
 	}
-	return all, s
+	return all
+}
+
+// onEngines runs a test on each engine of the store. What it opens is one store, or one of several on
+// one etcd.
+func onEngines(t *testing.T, test func(t *testing.T, open func() store.Store)) {
+	for name, engine := range map[string]func(t *testing.T) func() store.Store{
+		"memory": func(*testing.T) func() store.Store {
+			s := memory.New(memory.Options{})
+			return func() store.Store { return s }
+		},
+		"embedded": func(t *testing.T) func() store.Store {
+			s := openEmbedded(t, t.TempDir())
+			return func() store.Store { return s }
+		},
+		"etcd": onEtcd,
+	} {
+		t.Run(name, func(t *testing.T) {
+			open := engine(t)
+			test(t, func() store.Store {
+				s := open()
+				t.Cleanup(func() { s.Close() })
+				return s
+			})
+		})
+	}
+}
+
+// onEtcd starts an etcd, and opens stores on it.
+func onEtcd(t *testing.T) func() store.Store {
+	conf := embed.NewConfig()
+	conf.Dir, conf.LogLevel, conf.UnsafeNoFsync = t.TempDir(), "fatal", true
+	anywhere := []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
+	conf.ListenClientUrls, conf.ListenPeerUrls = anywhere, anywhere
+	e, err := embed.StartEtcd(conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	<-e.Server.ReadyNotify()
+	return func() store.Store {
+		s, err := etcd.Open(t.Context(), etcd.Options{
+			Endpoints: []string{e.Clients[0].Addr().String()}, Timeout: patience,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
 }
 
 const nodePorts = `"spec":{"type":"NodePort","ports":[{"name":"a","port":80},{"name":"b","port":81}]}}`
@@ -77,8 +136,13 @@ func together(apis []*api, requests, clients int, request func(a *api, n int)) {
 }
 
 func TestB160_ServersOnOneStoreGiveNothingOutTwice(t *testing.T) {
+	onEngines(t, testNothingIsGivenOutTwice)
+}
+
+func testNothingIsGivenOutTwice(t *testing.T, open func() store.Store) {
 	const each = 200
-	apis, s := newAPIs(t, 2)
+	apis := newAPIsOn(t, 2, open)
+	s := open()
 	together(apis, each, 8, func(a *api, n int) {
 		a.expect(201, "POST "+svcs, fmt.Sprintf(`{"metadata":{"name":"s%d"},%s`, n, nodePorts))
 	})
@@ -100,8 +164,11 @@ func TestB160_ServersOnOneStoreGiveNothingOutTwice(t *testing.T) {
 }
 
 // Everybody wants the same address and the same port, on each server; one gets them.
-func TestB160_OneOfManyGetsWhatAllAskFor(t *testing.T) {
-	apis, s := newAPIs(t, 2)
+func TestB160_OneOfManyGetsWhatAllAskFor(t *testing.T) { onEngines(t, testOneOfManyGetsIt) }
+
+func testOneOfManyGetsIt(t *testing.T, open func() store.Store) {
+	apis := newAPIsOn(t, 2, open)
+	s := open()
 	var mu sync.Mutex
 	codes := map[int]int{}
 	together(apis, 40, 4, func(a *api, n int) {
@@ -132,27 +199,27 @@ func (r *refusing) Commit(ctx context.Context, ops ...store.Op) (store.Result, e
 	return r.Store.Commit(ctx, ops...)
 }
 
-func TestB160_FailedWritesLeaveNothing(t *testing.T) {
-	faulty := &refusing{}
-	a := newAPI(t, func(o *apiserver.Options) {
-		faulty.Store = o.Store
-		o.Store = faulty
-	})
+func TestB160_FailedWritesLeaveNothing(t *testing.T) { onEngines(t, testFailedWritesLeaveNothing) }
+
+func testFailedWritesLeaveNothing(t *testing.T, open func() store.Store) {
+	s := open()
+	faulty := &refusing{Store: s}
+	a := newAPI(t, func(o *apiserver.Options) { o.Store = faulty })
 	a.want(201, "POST "+svcs, "", `{"metadata":{"name":"there"},`+nodePorts)
-	_, before := holders(t, a, a.store)
+	_, before := holders(t, a, s)
 	faulty.on = true
 	for range 300 {
 		a.want(500, "POST "+svcs, "", `{"metadata":{"name":"new"},`+nodePorts)
 		a.want(500, "PATCH "+svcs+"/there", merge, `{"spec":{"type":"ClusterIP"}}`)
 		a.want(500, "DELETE "+svcs+"/there", "", "")
 	}
-	if _, reserved := holders(t, a, a.store); reserved != before {
+	if _, reserved := holders(t, a, s); reserved != before {
 		t.Errorf("%d are reserved, and were %d", reserved, before)
 	}
 	faulty.on = false
 	a.want(201, "POST "+svcs, "", `{"metadata":{"name":"new"},`+nodePorts)
 	a.want(200, "PATCH "+svcs+"/there", merge, `{"spec":{"type":"ExternalName","externalName":"x.example"}}`)
-	if by, reserved := holders(t, a, a.store); reserved != 4 || by[""] != "there" {
+	if by, reserved := holders(t, a, s); reserved != 4 || by[""] != "there" {
 		t.Errorf("%d are reserved, want four: %v", reserved, by)
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/setpoint-dev/setpoint/store"
 	"github.com/setpoint-dev/setpoint/store/embedded"
+	"github.com/setpoint-dev/setpoint/store/storetest"
 )
 
 // The test binary is also the process that is killed: with these in its environment it writes to a
@@ -115,11 +116,11 @@ func number(e *store.Entry) (n int) {
 // saw.
 func TestB013_KilledProcessLosesNothing(t *testing.T) {
 	const lanes = 4 // waiting for the disk and for processes, most of the time
-	cycles := crashCycles(t)
+	cycles := storetest.Rounds(t, 200)
 	for lane := range lanes {
 		t.Run(fmt.Sprint(lane), func(t *testing.T) {
 			t.Parallel()
-			l := newCrashLane(t)
+			l := newCrashLane(t, lane)
 			for cycle := lane; cycle < cycles; cycle += lanes {
 				points := append([]string{""}, embedded.Points...)
 				l.cycle(t, points[l.rnd.IntN(len(points))], cycle)
@@ -138,7 +139,7 @@ func TestB013_KilledProcessLosesNothing(t *testing.T) {
 
 // TestB013_KilledAtEachPoint kills processes at each of the points, one after another in one directory.
 func TestB013_KilledAtEachPoint(t *testing.T) {
-	l := newCrashLane(t)
+	l := newCrashLane(t, 0)
 	for i, point := range embedded.Points {
 		t.Run(point, func(t *testing.T) {
 			for n := range 3 {
@@ -154,19 +155,6 @@ func TestB013_KilledAtEachPoint(t *testing.T) {
 	}
 }
 
-// crashCycles is how often a process is killed: 200 times, or as often as SETPOINT_TORTURE says.
-func crashCycles(t *testing.T) int {
-	text := os.Getenv("SETPOINT_TORTURE")
-	if text == "" {
-		return 200
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		t.Fatalf("SETPOINT_TORTURE is %q, want a number of cycles", text)
-	}
-	return n
-}
-
 // crashLane is a directory and what its processes have acknowledged so far.
 type crashLane struct {
 	dir   string
@@ -176,14 +164,14 @@ type crashLane struct {
 	seen  store.Revision // the largest
 }
 
-func newCrashLane(t *testing.T) *crashLane {
+func newCrashLane(t *testing.T, lane int) *crashLane {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "setpoint-crash-") // which outlives a test that fails
 	if err != nil {
 		t.Fatal(err)
 	}
-	seed := rand.Uint64()
-	return &crashLane{dir: dir, seed: seed, rnd: rand.New(rand.NewPCG(seed, 0)), acked: map[int]int{}}
+	seed := storetest.Seed(t)
+	return &crashLane{dir: dir, seed: seed, rnd: rand.New(rand.NewPCG(seed, uint64(lane))), acked: map[int]int{}}
 }
 
 // cycle kills a process, and looks at what is there.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/setpoint-dev/setpoint/store"
 	"github.com/setpoint-dev/setpoint/store/embedded"
+	"github.com/setpoint-dev/setpoint/store/storetest"
 )
 
 // TestMonthOfLeasesStaysFlat has 1,000 nodes renew their leases every ten seconds for thirty days, and
@@ -20,7 +20,7 @@ import (
 // if SETPOINT_TORTURE is set, and six hours of a hundred nodes if it is not.
 func TestMonthOfLeasesStaysFlat(t *testing.T) {
 	nodes, whole := 100, 6*time.Hour
-	if os.Getenv("SETPOINT_TORTURE") != "" {
+	if storetest.Tortured(t) {
 		nodes, whole = 1000, 30*24*time.Hour
 	}
 	const every, checks = 10 * time.Second, 120

@@ -13,6 +13,7 @@ import (
 
 	"github.com/setpoint-dev/setpoint/store"
 	"github.com/setpoint-dev/setpoint/store/embedded"
+	"github.com/setpoint-dev/setpoint/store/storetest"
 )
 
 // image is what the log has on disk, by the names of its files.
@@ -38,9 +39,7 @@ func imageOf(t *testing.T, dir string) image {
 func TestB013_PowerLossDuringAWrite(t *testing.T) {
 	embedded.SetSegmentBytes(64 << 10)
 	defer embedded.SetSegmentBytes(embedded.SegmentBytes)
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 0))
+	rnd := rand.New(rand.NewPCG(storetest.Seed(t), 0))
 	dir := filepath.Join(t.TempDir(), "data")
 	var before, after image
 	s, err := embedded.OpenFailing(dir, embedded.Options{}, func(point string) error {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/setpoint-dev/setpoint/store"
 	"github.com/setpoint-dev/setpoint/store/embedded"
+	"github.com/setpoint-dev/setpoint/store/storetest"
 )
 
 // writeDamageable returns a directory with a checkpoint and a log after it, and what each key has.
@@ -144,7 +145,7 @@ func checkRestored(t *testing.T, s *embedded.Salvaged, want map[string]string, l
 func TestDamageAnywhereIsNeverServed(t *testing.T) {
 	embedded.SetSegmentBytes(128 << 10)
 	defer embedded.SetSegmentBytes(embedded.SegmentBytes)
-	seed := rand.Uint64()
+	seed := storetest.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	dir, want := writeDamageable(t)
 	refused, named := 0, 0

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +11,7 @@ import (
 
 	"github.com/setpoint-dev/setpoint/store"
 	"github.com/setpoint-dev/setpoint/store/etcd"
+	"github.com/setpoint-dev/setpoint/store/storetest"
 	"github.com/setpoint-dev/setpoint/store/storetest/checker"
 )
 
@@ -53,7 +52,7 @@ func TestCheckerOnSeveralStores(t *testing.T) {
 		options := etcd.Options{Endpoints: []string{address}, Prefix: prefix, Timeout: patience}
 		f.stores = append(f.stores, open(t, options))
 	}
-	seed := uint64(time.Now().UnixNano())
+	seed := storetest.Seed(t)
 	if err := checker.Check(t.Context(), f, checker.Options{Seed: seed, Patience: patience}); err != nil {
 		t.Fatalf("seed %d: %v", seed, err)
 	}
@@ -189,17 +188,14 @@ func TestCheckerOnAClusterThatFails(t *testing.T) {
 		t.Skip("takes seconds of elections")
 	}
 	rounds, steps := 1, 14
-	if text := os.Getenv("SETPOINT_TORTURE"); text != "" {
-		var err error
-		if rounds, err = strconv.Atoi(text); err != nil || rounds < 1 {
-			t.Fatalf("SETPOINT_TORTURE is %q, want a number", text)
-		}
-		rounds, steps = max(rounds/1000, 1), 300
+	if storetest.Tortured(t) {
+		rounds, steps = max(storetest.Rounds(t, 1)/1000, 1), 300
 	}
 	c := newCluster(t)
 	users := [][]string{c.user(0), c.user(1)}
+	first := storetest.Seed(t)
 	for round := range rounds {
-		seed := uint64(time.Now().UnixNano())
+		seed := first + uint64(round)
 		h := &havoc{cluster: c, rand: rand.New(rand.NewPCG(seed, 0)), clients: 6, steps: make(chan struct{})}
 		f := &fleet{}
 		prefix := space()

@@ -73,7 +73,12 @@ func replace(t *testing.T, dir, by string) {
 // caught up with other commits.
 func TestClusterThatWasRolledBack(t *testing.T) {
 	l, prefix := newLonely(t, 0), space()
-	s := open(t, etcd.Options{Endpoints: []string{l.address}, Prefix: prefix, Timeout: 2 * soon})
+	var s *etcd.Store
+	until(t, nil, func() (err error) { // on a busy machine it may take longer
+		s, err = etcd.Open(t.Context(), etcd.Options{Endpoints: []string{l.address}, Prefix: prefix, Timeout: 2 * soon})
+		return err
+	})
+	defer s.Close()
 	persist := func(op store.Op) (r store.Result) {
 		t.Helper()
 		until(t, nil, func() (err error) { r, err = s.Commit(t.Context(), op); return err })

@@ -37,12 +37,12 @@ func TestCommitsShareTransactions(t *testing.T) {
 	asking.Wait()
 	p.pass()
 	group.Wait()
-	revisions := map[store.Revision]bool{}
+	revisions, newest := map[store.Revision]bool{}, store.Revision(0)
 	for i, r := range results {
 		if got, want := value(t, s, fmt.Sprint("a/", i)), fmt.Sprintf("1@%d", r.Revision); got != want {
 			t.Errorf("a/%d is %q, want %q", i, got, want)
 		}
-		revisions[r.Revision] = true
+		revisions[r.Revision], newest = true, max(newest, r.Revision)
 	}
 	if len(revisions) != writers {
 		t.Errorf("%d commits have %d revisions", writers, len(revisions))
@@ -57,6 +57,9 @@ func TestCommitsShareTransactions(t *testing.T) {
 	later, err := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix}).Snapshot(t.Context())
 	if err != nil {
 		t.Fatal(err)
+	}
+	if later.Revision() != newest {
+		t.Errorf("a store that starts later is at %d, want %d", later.Revision(), newest)
 	}
 	for i, r := range results {
 		made, found := r.Entries[0], later.Get(pod(fmt.Sprint("a/", i)))

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sort"
-	"time"
 
 	"github.com/setpoint-dev/setpoint/store"
 )
@@ -161,8 +160,7 @@ func randomAction(rnd *rand.Rand, m *model) action {
 }
 
 func testModel(e *env) {
-	seed := uint64(time.Now().UnixNano())
-	e.Logf("seed %d", seed)
+	seed := Seed(e)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	m := newModel()
 	followers := map[string]*follower{}

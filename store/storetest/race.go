@@ -236,7 +236,7 @@ func testReadyRace(e *env) {
 
 // testChecker is the whole contract under random traffic, judged from a record of it.
 func testChecker(e *env) {
-	seed := uint64(time.Now().UnixNano())
+	seed := Seed(e)
 	if err := checker.Check(e.Context(), e.Store, checker.Options{Seed: seed}); err != nil {
 		e.Errorf("seed %d: %v", seed, err)
 	}
