@@ -130,6 +130,17 @@ func (m *Metadata) AddResource(r Resource) {
 	m.resources = append(m.resources, r)
 }
 
+// RemoveResource has a resource and its objects vanish, and nobody is told: requests for it fail with
+// 404, and discovery does not list it.
+func (m *Metadata) RemoveResource(gvr schema.GroupVersionResource) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.resources = slices.DeleteFunc(m.resources, func(r Resource) bool { return r.GroupVersionResource == gvr })
+	maps.DeleteFunc(m.objects, func(key objectKey, _ *metav1.PartialObjectMetadata) bool {
+		return key.resource == gvr.GroupResource()
+	})
+}
+
 // Resource is metadata.Interface's.
 func (m *Metadata) Resource(resource schema.GroupVersionResource) metadata.Getter {
 	return &access{server: m, resource: resource.GroupResource()}
@@ -159,10 +170,13 @@ func (m *Metadata) admit(verb string, key objectKey) error {
 			return err
 		}
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if verb == "delete" || verb == "patch" || verb == "deletecollection" {
-		m.mu.Lock()
-		defer m.mu.Unlock()
 		m.requests = append(m.requests, request)
+	}
+	if !slices.ContainsFunc(m.resources, func(r Resource) bool { return r.GroupResource() == key.resource }) {
+		return apierrors.NewNotFound(key.resource, key.name)
 	}
 	return nil
 }

@@ -295,6 +295,25 @@ func TestB055_AKindThatIsNotDiscoveredKeepsItsDependents(t *testing.T) {
 
 // TestB056_OrphaningFindsDependentsTheWatchHasNotShown makes a dependent whose watch event never
 // comes.
+// An owner waits for a dependent of a kind that vanishes, and nobody says that the dependent is gone.
+func TestB063_DependentsGoWithTheirKind(t *testing.T) {
+	run(t, func(f *fixture) {
+		owner := f.put("owner")
+		f.server.Put(widgets, metav1.ObjectMeta{
+			Namespace: "ns", Name: "w", Finalizers: []string{"example.com/f"}, OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID, BlockOwnerDeletion: ptr.To(true)},
+			},
+		})
+		f.settle()
+		f.delete("owner", metav1.DeletePropagationForeground)
+		f.settle()
+		f.expect("owner", "widgets.example.com ns/w")
+		f.server.RemoveResource(widgets)
+		f.settle()
+		f.expect()
+	})
+}
+
 func TestB056_OrphaningFindsDependentsTheWatchHasNotShown(t *testing.T) {
 	start := func() *controllertest.Metadata {
 		server := newServer()

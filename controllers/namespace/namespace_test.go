@@ -176,6 +176,30 @@ func TestDeletionFailureKeepsTheNamespace(t *testing.T) {
 	}
 }
 
+// A kind may go while its objects are being deleted, and they with it. Nothing is left of it then, and
+// nothing has failed.
+func TestB063_AKindThatVanishesHasNoObjects(t *testing.T) {
+	for _, when := range []string{"list secrets", "deletecollection secrets"} {
+		t.Run(when, func(t *testing.T) {
+			f := newFixture(t)
+			f.server.Put(secretsGVR, metav1.ObjectMeta{Namespace: "ns", Name: "held", Finalizers: []string{"example.com/f"}})
+			f.server.Put(mapsGVR, metav1.ObjectMeta{Namespace: "ns", Name: "config"})
+			f.server.Before = func(request string) error {
+				if strings.HasPrefix(request, when) { // discovery has listed it
+					f.server.RemoveResource(secretsGVR)
+				}
+				return nil
+			}
+			if _, err := f.pass(); err != nil || !f.released() {
+				t.Errorf("error %v; want none, and the namespace let go", err)
+			}
+			if left := f.conditions(); len(left) != 0 {
+				t.Errorf("conditions that are true: %v", left)
+			}
+		})
+	}
+}
+
 func TestOtherFinalizersStay(t *testing.T) {
 	f := newFixture(t)
 	var left []corev1.FinalizerName

@@ -126,7 +126,7 @@ func deleteThem(ctx context.Context, api metadata.ResourceInterface, resource re
 ) error {
 	opts := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
 	if resource.Collection {
-		return api.DeleteCollection(ctx, opts, metav1.ListOptions{})
+		return client.IgnoreNotFound(api.DeleteCollection(ctx, opts, metav1.ListOptions{}))
 	}
 	var errs []error
 	for i := range objects {
