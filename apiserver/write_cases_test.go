@@ -2,6 +2,8 @@ package apiserver_test
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -133,6 +135,61 @@ func TestB033_ApplyThatMakesAnInvalidObject(t *testing.T) {
 	}
 	a.want(200, "PATCH "+deps+"/d?fieldManager=B", jsonPatch, `[{"op":"remove","path":"/spec/strategy/rollingUpdate"},{"op":"replace","path":"/spec/strategy/type","value":"Recreate"}]`)
 	a.want(200, "PATCH "+deps+"/d?fieldManager=C", apply, wish)
+}
+
+// Old clients leave managedFields out of what they put, and new ones force their applies: who is not
+// meant keeps what is his. Whoever wants to begin anew sends a list that says nothing.
+func TestB035_OwnersOutliveOldAndNewClients(t *testing.T) {
+	a := newAPI(t)
+	config := func(more, data string) string {
+		return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"` + more + `},"data":{` + data + `}}`
+	}
+	for _, step := range []struct {
+		what, line, media, body string
+		want                    string
+	}{
+		{"apply", "PATCH " + cms + "/a?fieldManager=A", apply, config("", `"a":"1"`), "A Apply a"},
+		{"patch", "PATCH " + cms + "/a?fieldManager=csa", merge, `{"data":{"c":"1"}}`, "A Apply a, csa Update c"},
+		{"put without", "PUT " + cms + "/a?fieldManager=P", "", config("", `"a":"1","c":"1","p":"1"`),
+			"A Apply a, P Update p, csa Update c"},
+		{"put with null", "PUT " + cms + "/a?fieldManager=P", "", config(`,"managedFields":null`, `"a":"1","c":"1","p":"2"`),
+			"A Apply a, P Update p, csa Update c"},
+		{"forced apply", "PATCH " + cms + "/a?fieldManager=S&force=true", apply, config("", `"a":"2","c":"2"`),
+			"S Apply a c, P Update p"},
+		{"put with an empty list", "PUT " + cms + "/a?fieldManager=P", "", config(`,"managedFields":[]`, `"a":"2","c":"2","p":"3"`), ""},
+		{"forced apply to what nobody owns", "PATCH " + cms + "/a?fieldManager=S&force=true", apply, config("", `"a":"3"`),
+			"S Apply a, before-first-apply Update c p"},
+		{"put with an empty entry", "PUT " + cms + "/a?fieldManager=P", "", config(`,"managedFields":[{}]`, `"a":"3","p":"3"`), ""},
+		{"apply of what is so", "PATCH " + cms + "/a?fieldManager=A", apply, config("", `"a":"3"`),
+			"A Apply a, before-first-apply Update a p"},
+		{"patch with an empty entry", "PATCH " + cms + "/a", merge, `{"metadata":{"managedFields":[{}]}}`, ""},
+		{"put of what is no entry", "PUT " + cms + "/a?fieldManager=P", "",
+			config(`,"managedFields":[{"manager":"x","operation":"Apply","apiVersion":"v1","fieldsType":"FieldsV1",`+
+				`"fieldsV1":{"bad":1}}]`, `"a":"3","p":"4"`), ""},
+	} {
+		code := 200
+		if step.what == "apply" {
+			code = 201
+		}
+		if got := ownersOfData(a.want(code, step.line, step.media, step.body)); got != step.want {
+			t.Errorf("%s: owners are %q, want %q", step.what, got, step.want)
+		}
+	}
+}
+
+// ownersOfData says who owns which entries of data.
+func ownersOfData(got answer) string {
+	var owners []string
+	for _, e := range tree.Maps(got.body, "metadata", "managedFields") {
+		words := []string{tree.Str(e, "manager"), tree.Str(e, "operation")}
+		for _, field := range slices.Sorted(maps.Keys(tree.Map(e, "fieldsV1", "f:data"))) {
+			if name, ok := strings.CutPrefix(field, "f:"); ok {
+				words = append(words, name)
+			}
+		}
+		owners = append(owners, strings.Join(words, " "))
+	}
+	return strings.Join(owners, ", ")
 }
 
 func TestB036_Generation(t *testing.T) {
