@@ -29,18 +29,10 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/setpoint-dev/setpoint/apiserver"
 	"github.com/setpoint-dev/setpoint/apiserver/pki"
-	"github.com/setpoint-dev/setpoint/controller"
-	"github.com/setpoint-dev/setpoint/controllers/serviceaccount"
 	"github.com/setpoint-dev/setpoint/kinds"
 	"github.com/setpoint-dev/setpoint/kinds/builtin"
 	"github.com/setpoint-dev/setpoint/lease"
@@ -277,42 +269,6 @@ func (c *ControlPlane) run(group *sync.WaitGroup, part string, run func() error)
 		c.mu.Unlock()
 		c.cancel()
 	})
-}
-
-// watched is what the built-in controllers look at of kinds of which there is much that is none of
-// their business. What it leaves out they neither are told of nor read, and costs them nothing.
-var watched = cache.Options{ByObject: map[client.Object]cache.ByObject{
-	&corev1.ConfigMap{}: {
-		Field: fields.OneTermEqualSelector("metadata.name", serviceaccount.RootCAName),
-	},
-	&coordinationv1.Lease{}: {Namespaces: map[string]cache.Config{corev1.NamespaceNodeLease: {}}},
-}}
-
-func (c *ControlPlane) runControllers(ctx context.Context) error {
-	if len(c.loops) == 0 {
-		return nil
-	}
-	config := c.configOf(controllersUser)
-	// Warnings are for whoever writes objects, and they have had theirs: in the log they would tell
-	// an operator of every kind that is deprecated and has to be collected all the same.
-	config.WarningHandlerWithContext = rest.NoWarnings{}
-	manager, err := controller.NewManager(config, controller.ManagerOptions{
-		Logger:  c.opts.Log,
-		Clock:   c.opts.Clock,
-		Metrics: c.server.Metrics(),
-		Lease:   c.controllersLease(),
-		Cache:   watched,
-	})
-	if err != nil {
-		return err
-	}
-	for _, l := range c.loops {
-		if err := l.setup(manager, c); err != nil {
-			return fmt.Errorf("%s: %w", l.name, err)
-		}
-	}
-	c.server.ShowQueues(func() any { return manager.Queues() })
-	return manager.Start(ctx)
 }
 
 // Wait returns when everything has ended, with what made it end if that was a failure.

@@ -343,3 +343,35 @@ func (r *waiting) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// Somebody takes the lease of the controllers away. Requests are served on, and the controllers go on when
+// they have it again.
+func TestControllersBeginAnewWhenTheyLoseTheirLease(t *testing.T) {
+	cp, c := startShared(t, setpoint.Options{Store: etcdURL(t)})
+	if _, err := c.AppsV1().Deployments("default").Create(t.Context(), deployment(1), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	awaitPods(t, c, 1)
+	leases := c.CoordinationV1().Leases("kube-system")
+	steal := []byte(`{"spec":{"holderIdentity":"thief","leaseDurationSeconds":1}}`)
+	for range 2 {
+		lease, err := leases.Patch(t.Context(), "setpoint-controllers", "application/merge-patch+json", steal, metav1.PatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := leases.Watch(t.Context(), metav1.ListOptions{ResourceVersion: lease.ResourceVersion})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := <-w.ResultChan(); !ok {
+			t.Fatalf("the watch ended before somebody took the lease back: %v", cp.Stop())
+		}
+		w.Stop()
+	}
+	scale := []byte(`{"spec":{"replicas":3}}`)
+	_, err := c.AppsV1().Deployments("default").Patch(t.Context(), "web", "application/merge-patch+json", scale, metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitPods(t, c, 3)
+}
