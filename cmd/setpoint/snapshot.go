@@ -89,9 +89,6 @@ saved: watches from then are answered 410, and clients read anew.`,
 				return err
 			}
 			defer f.Close()
-			if err := os.MkdirAll(dataDir, 0o700); err != nil {
-				return err
-			}
 			revision, err := embedded.Restore(filepath.Join(dataDir, "store"), args[0], f)
 			if err != nil {
 				return err

@@ -87,11 +87,16 @@ func TestSnapshotRefusals(t *testing.T) {
 	if err := os.WriteFile(torn, whole[:len(whole)-1], 0o600); err != nil {
 		t.Fatal(err)
 	}
+	text := filepath.Join(dir, "text")
+	if err := os.WriteFile(text, []byte("apiVersion: v1\nkind: ConfigMap\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	full := filepath.Join(dir, "full")
 	if _, err := runCommand(t, "", "snapshot", "restore", file, "--data-dir", full); err != nil {
 		t.Fatal(err)
 	}
 	for want, args := range map[string][]string{
+		"setpoint wrote?":             {"snapshot", "restore", text, "--data-dir", filepath.Join(dir, "text2")},
 		"--data-dir: want the folder": {"snapshot", "restore", file},
 		"--kubeconfig or --data-dir":  {"snapshot", "save", file + "2"},
 		"no such file":                {"snapshot", "restore", file + "2", "--data-dir", filepath.Join(dir, "a")},

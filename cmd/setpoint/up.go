@@ -38,8 +38,8 @@ func (f *planeFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.serviceRange, "service-cluster-ip-range", "10.0.0.0/24", "`network` that services get their addresses from")
 	flags.StringVar(&f.issuer, "service-account-issuer", "https://kubernetes.default.svc",
 		"`URL` that service account tokens name as their issuer; no tokens are issued yet")
-	flags.DurationVar(&f.history, "history", 9*time.Minute, "how long the past can be read and watched; it is kept in memory")
-	flags.StringVar(&f.historyBytes, "history-bytes", "128Mi", "`memory` that the past may take; what is more is forgotten first")
+	flags.DurationVar(&f.history, "history", 9*time.Minute, "how long the past can be read and watched, as far as --history-bytes go")
+	flags.StringVar(&f.historyBytes, "history-bytes", "128Mi", "`memory` that the past may take, and about twice that of the disk; what is more is forgotten first")
 	f.log.add(flags)
 }
 

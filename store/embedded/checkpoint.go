@@ -275,6 +275,12 @@ func (r *frameReader) read() (*frame, error) {
 	if _, err := io.ReadFull(r.r, f.data); err != nil {
 		return nil, f.corrupt(fmt.Errorf("reading a frame: %w", err))
 	}
+	if err := checkMagic(f.data); err != nil {
+		if f.offset == 0 {
+			err = fmt.Errorf("%w: is it a file that setpoint wrote?", err)
+		}
+		return nil, f.corrupt(err)
+	}
 	n := int(binary.LittleEndian.Uint32(f.data[8:]))
 	if n > frameBytesMax {
 		return nil, f.corrupt(fmt.Errorf("frame of %d bytes, at most %d are allowed", n, frameBytesMax))

@@ -55,16 +55,24 @@ func endFrame(buf []byte, start int) {
 	binary.LittleEndian.PutUint32(frame[4:], crc32.Checksum(frame[8:], castagnoli))
 }
 
+// checkMagic says why no frame begins with these bytes, if none does.
+func checkMagic(head []byte) error {
+	switch {
+	case bytes.Equal(head[:4], magic):
+		return nil
+	case bytes.Equal(head[:3], magic[:3]) && head[3] >= '0' && head[3] <= '9':
+		return fmt.Errorf("the format is %c, this program reads %c", head[3], magic[3])
+	}
+	return errors.New("no frame starts here")
+}
+
 // parseFrame returns the first frame in data.
 func parseFrame(data []byte) (number uint64, body []byte, err error) {
 	if len(data) < frameHead {
 		return 0, nil, fmt.Errorf("%d bytes are too few for a frame", len(data))
 	}
-	if !bytes.Equal(data[:4], magic) {
-		if bytes.Equal(data[:3], magic[:3]) && data[3] >= '0' && data[3] <= '9' {
-			return 0, nil, fmt.Errorf("the format is %c, this program reads %c", data[3], magic[3])
-		}
-		return 0, nil, errors.New("no frame starts here")
+	if err := checkMagic(data); err != nil {
+		return 0, nil, err
 	}
 	n := uint64(binary.LittleEndian.Uint32(data[8:]))
 	if n > uint64(len(data)-frameHead) {

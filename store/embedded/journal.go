@@ -47,7 +47,7 @@ func openJournal(dir string, after uint64, replay replayFunc) (*journal, error) 
 		}
 		log, err := wal.Create(nil, dir, nil)
 		if err != nil {
-			return nil, fmt.Errorf("store: making the log: %w", err)
+			return nil, fmt.Errorf("store: making the log in %s: %w", dir, err)
 		}
 		j.log = log
 		return j, nil

@@ -15,25 +15,56 @@ import (
 	"github.com/setpoint-dev/setpoint/store/embedded"
 )
 
-// small mounts a file system of a size in a folder, which needs the right to do so.
-func small(t *testing.T, size string) (disk string) {
+// disk is a small file system, which nobody else can see: it is mounted nowhere, and there for as long as
+// it is open, which a process that is killed does not prolong.
+type disk struct {
+	dir   string // its root
+	mount int    // a file descriptor
+}
+
+// small makes a file system of a size, which needs the right to do so.
+func small(t *testing.T, size string) *disk {
 	t.Helper()
-	disk = t.TempDir()
-	if err := unix.Mount("none", disk, "tmpfs", 0, "size="+size); err != nil {
-		t.Skipf("mounting a small file system: %v", err)
+	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		t.Skipf("making a small file system: %v", err)
+	}
+	defer unix.Close(fs)
+	if err := unix.FsconfigSetString(fs, "size", size); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.FsconfigCreate(fs); err != nil {
+		t.Skipf("making a small file system: %v", err)
+	}
+	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
+	if err != nil {
+		t.Skipf("making a small file system: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := unix.Unmount(disk, unix.MNT_DETACH); err != nil {
+		if err := unix.Close(mount); err != nil {
 			t.Error(err)
 		}
 	})
-	return disk
+	return &disk{dir: fmt.Sprint("/proc/self/fd/", mount), mount: mount}
+}
+
+// resize changes how much room there is.
+func (d *disk) resize(t *testing.T, size string) {
+	t.Helper()
+	fs, err := unix.Fspick(d.mount, "", unix.FSPICK_EMPTY_PATH|unix.FSPICK_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fs)
+	if err := errors.Join(unix.FsconfigSetString(fs, "size", size), unix.FsconfigReconfigure(fs)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestFullDiskRecoversByItself fills a real file system, and makes it larger.
 func TestFullDiskRecoversByItself(t *testing.T) {
 	disk := small(t, "96m")
-	dir := filepath.Join(disk, "data")
+	dir := filepath.Join(disk.dir, "data")
 	s, err := embedded.Open(dir, embedded.Options{CheckpointBytes: 1 << 40})
 	if err != nil {
 		t.Fatal(err)
@@ -52,9 +83,7 @@ func TestFullDiskRecoversByItself(t *testing.T) {
 	if n := strings.Count(dump(t, s), "\n"); n != int(revision) {
 		t.Errorf("%d objects can be read, want %d", n, revision)
 	}
-	if err := unix.Mount("none", disk, "tmpfs", unix.MS_REMOUNT, "size=192m"); err != nil {
-		t.Fatal(err)
-	}
+	disk.resize(t, "192m")
 	for {
 		_, err := s.Commit(context.Background(), put("after", value))
 		if err == nil {
@@ -81,7 +110,7 @@ func TestFullDiskRecoversByItself(t *testing.T) {
 // TestFullDiskTakesDeletions fills a file system with objects, and gets it free again by deleting
 // them: nobody has to make it larger.
 func TestFullDiskTakesDeletions(t *testing.T) {
-	s, err := embedded.Open(filepath.Join(small(t, "128m"), "data"), embedded.Options{CheckpointBytes: 1 << 40})
+	s, err := embedded.Open(filepath.Join(small(t, "128m").dir, "data"), embedded.Options{CheckpointBytes: 1 << 40})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +147,7 @@ func TestFullDiskTakesDeletions(t *testing.T) {
 // TestFullDiskRenewsLeases fills a file system. Leases are renewed then, nothing is made or made larger,
 // and however often something is renewed, what makes room still goes through.
 func TestFullDiskRenewsLeases(t *testing.T) {
-	s, err := embedded.Open(filepath.Join(small(t, "128m"), "data"), embedded.Options{CheckpointBytes: 1 << 40})
+	s, err := embedded.Open(filepath.Join(small(t, "128m").dir, "data"), embedded.Options{CheckpointBytes: 1 << 40})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +210,7 @@ func until(t *testing.T, s store.Store, op store.Op) {
 // TestFullDiskGivesUpHistory has a history without bounds fill a file system on which there is no room
 // for another checkpoint: it goes, by itself, as often as need be, and all that is written is taken.
 func TestFullDiskGivesUpHistory(t *testing.T) {
-	s, err := embedded.Open(filepath.Join(small(t, "256m"), "data"),
+	s, err := embedded.Open(filepath.Join(small(t, "256m").dir, "data"),
 		embedded.Options{CheckpointBytes: 4 << 20, HistoryBytes: 1 << 40})
 	if err != nil {
 		t.Fatal(err)
