@@ -4,9 +4,8 @@
 GO ?= go
 BIN := bin/setpoint
 
-# How long each of the fuzzers runs, two at a time. A minute each, FUZZTIME=60s, is for a night or for a
-# change to what they look at.
-FUZZTIME ?= 10s
+# How long each of the fuzzers runs, two at a time.
+FUZZTIME ?= 60s
 
 # Tests have the same randomness each time, except where this is.
 RANDOMLY := SETPOINT_SEED=$(shell date +%s)
@@ -54,6 +53,7 @@ bench: build ## the numbers of docs/performance.md, beside their peers where ETC
 	cd bench && $(GO) run ./spine -setpoint ../$(BIN) -etcd "$(ETCD)" -kube-apiserver "$(KUBE_APISERVER)"
 	cd bench && $(GO) run ./store -etcd "$(ETCD)"
 	cd bench && $(GO) run ./watchers -setpoint ../$(BIN)
+	cd bench && $(GO) run ./crds -setpoint ../$(BIN) -etcd "$(ETCD)" -kube-apiserver "$(KUBE_APISERVER)"
 
 clean:
 	rm -rf bin

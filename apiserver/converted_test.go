@@ -277,6 +277,56 @@ func TestConversion_StorageVersionChanges(t *testing.T) {
 	address(t, a.want(200, "GET "+widgets2+"/a", "", ""), "h:0")
 }
 
+// A webhook may be asked as it was before version 1 of its protocol, if that is all it knows.
+func TestConversion_InTheOldReview(t *testing.T) {
+	a, v := newAPI(t), newVersions(t)
+	def := v.definition(`"url":"` + v.URL + `/convert"`)
+	a.want(422, "POST "+crds, "", strings.Replace(def, `["v9","v1"]`, `["v9"]`, 1))
+	a.want(201, "POST "+crds, "", strings.Replace(def, `["v9","v1"]`, `["v9","v1beta1","v1"]`, 1))
+	a.want(201, "POST "+widgets, "", widget("a", `"spec":{"host":"h","port":"1"}`))
+	var asked string
+	v.setSpoil(func(_ http.ResponseWriter, r map[string]any) bool {
+		asked = tree.Str(r, "apiVersion")
+		tree.Delete(r, "response", "uid") // which an answer in it need not have, as little as a version
+		delete(r, "apiVersion")
+		return false
+	})
+	address(t, a.want(200, "GET "+widgets2+"/a", "", ""), "h:1")
+	if asked != "apiextensions.k8s.io/v1beta1" {
+		t.Errorf("asked in %s", asked)
+	}
+	v.setSpoil(func(_ http.ResponseWriter, r map[string]any) bool {
+		tree.Set(r, map[string]any{"status": "Failure", "message": "no"}, "response", "result")
+		return false
+	})
+	if got := a.want(500, "GET "+widgets2+"/a", "", ""); !strings.HasSuffix(got.str("message"), "Kind=Widget failed: no") {
+		t.Errorf("got %s", got.text)
+	}
+}
+
+// An object that cannot be deleted with its definition is named by it, and holds up nobody else.
+func TestConversion_WithoutWhichNothingIsDeleted(t *testing.T) {
+	a, v := newConverting(t)
+	a.want(200, "PATCH "+crds+"/widgets.example.com", jsonPatch, `[{"op":"replace","path":"/spec/versions/0/storage","value":false},
+		{"op":"replace","path":"/spec/versions/1/storage","value":true}]`)
+	v.setSpoil(func(_ http.ResponseWriter, r map[string]any) bool {
+		tree.Set(r, "another", "response", "uid")
+		return false
+	})
+	a.want(200, "DELETE "+crds+"/widgets.example.com", "", "")
+	held := a.want(200, "GET "+crds+"/widgets.example.com", "", "")
+	if !strings.Contains(conditions(held), "Terminating=True InstanceDeletionFailed") ||
+		!strings.Contains(held.text, "could not issue all deletes: default/a: conversion webhook for example.com/v1, Kind=Widget failed") {
+		t.Errorf("it says %s: %s", conditions(held), held.text)
+	}
+	gadgets := strings.NewReplacer(`"widgets`, `"gadgets`, `"Widget"`, `"Gadget"`).Replace(definition(anySpec))
+	a.want(201, "POST "+crds, "", gadgets)
+	a.want(200, "GET "+strings.Replace(widgets, "widgets", "gadgets", 1), "", "")
+	v.setSpoil(nil)
+	a.want(200, "PATCH "+crds+"/gadgets.example.com", merge, `{"metadata":{"labels":{"l":"v"}}}`)
+	a.want(404, "GET "+crds+"/widgets.example.com", "", "")
+}
+
 func TestConversion_ThroughAService(t *testing.T) {
 	a, v := newAPI(t), newVersions(t)
 	_, port, _ := net.SplitHostPort(v.Listener.Addr().String())

@@ -99,16 +99,14 @@ func (d *definitions) turn(before store.Snapshot, def *definition) store.Op {
 }
 
 // finish deletes the objects of a definition that is going, and the definition's finalizer with the
-// last of them.
+// last of them. If one cannot be deleted the definition says so, and is left at that: it is tried again
+// with the next write in the group, and others of the group do not wait for it.
 func (d *definitions) finish(ctx context.Context, def *definition) (changed bool, err error) {
 	if !def.Waiting() {
 		return false, nil
 	}
-	left, err := d.deleteObjects(ctx, def)
-	if err != nil {
-		return false, err
-	}
-	if left == 0 {
+	left, failed := d.deleteObjects(ctx, def)
+	if left == 0 && failed == nil {
 		return d.write(ctx, def, func(obj kinds.Object) {
 			m := metadata(obj)
 			var kept []string
@@ -120,14 +118,16 @@ func (d *definitions) finish(ctx context.Context, def *definition) (changed bool
 			setFinalizers(m, kept)
 		})
 	}
-	status := def.Terminating(left, d.server.clock.Now())
+	status := def.Terminating(left, failed, d.server.clock.Now())
 	if def.IsSettled(status) {
 		return false, nil
 	}
-	return d.write(ctx, def, func(obj kinds.Object) { crd.SetStatus(obj, status) })
+	changed, err = d.write(ctx, def, func(obj kinds.Object) { crd.SetStatus(obj, status) })
+	return changed && failed == nil, err
 }
 
-// deleteObjects deletes all objects of a definition and returns how many wait for their finalizers.
+// deleteObjects deletes all objects of a definition and returns how many wait for their finalizers. It
+// stops at the first that cannot be deleted: what others have to wait for may take long to fail.
 func (d *definitions) deleteObjects(ctx context.Context, def *definition) (left int, err error) {
 	snap, err := d.server.store.Snapshot(ctx)
 	k := def.kept
@@ -143,7 +143,7 @@ func (d *definitions) deleteObjects(ctx context.Context, def *definition) (left 
 		t.namespace, t.name = splitKey(k, e.Key)
 		gone, err := t.remove(&metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
-			return left, err
+			return left, fmt.Errorf("%s: %w", e.Key.Path, err)
 		}
 		if gone.pending {
 			left++

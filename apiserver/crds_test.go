@@ -3,6 +3,8 @@ package apiserver_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -199,6 +201,69 @@ func TestB043_ChangedDefinitionIsInForceAtOnce(t *testing.T) {
 		if got := a.want(200, "GET "+widgets+"/"+name, "", ""); !strings.Contains(got.text, `"spec":{"`+field+`":1}`) {
 			t.Fatalf("round %d: %s", i, got.text)
 		}
+	}
+}
+
+// Whatever a definition says of its objects holds for the next request, whether it was added or taken away.
+func TestB043_EveryPartOfADefinitionIsInForceAtOnce(t *testing.T) {
+	const version = "/spec/versions/0/"
+	const columns, fields, sub = version + "additionalPrinterColumns", version + "selectableFields", version + "subresources"
+	a := newAPI(t)
+	a.want(201, "POST "+crds, "", definition(`{"type":"object","properties":{"n":{"type":"integer"},"c":{"type":"string"}}}`))
+	a.want(201, "POST "+widgets, "", widget("a", `"spec":{"n":3,"c":"red"}`))
+	change := func(op, path, value string) {
+		t.Helper()
+		patch := `[{"op":"` + op + `","path":"` + path + `"`
+		if value != "" {
+			patch += `,"value":` + value
+		}
+		a.want(200, "PATCH "+crds+"/widgets.example.com", jsonPatch, patch+"}]")
+	}
+	table := func() string {
+		t.Helper()
+		req, err := http.NewRequest("GET", "http://setpoint"+widgets, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept", "application/json"+asTable)
+		resp, err := a.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	for range 20 {
+		a.want(404, "GET "+widgets+"/a/scale", "", "")
+		change("add", sub, `{"scale":{"specReplicasPath":".spec.n","statusReplicasPath":".status.n"}}`)
+		a.want(200, "GET "+widgets+"/a/scale", "", "")
+		change("remove", sub, "")
+
+		change("add", columns, `[{"name":"Color","type":"string","jsonPath":".spec.c"}]`)
+		if got := table(); !strings.Contains(got, `"cells":["a","red"]`) {
+			t.Fatalf("with a column: %s", got)
+		}
+		change("remove", columns, "")
+		if got := table(); strings.Contains(got, `"red"]`) {
+			t.Fatalf("without it: %s", got)
+		}
+
+		a.want(400, "GET "+widgets+"?fieldSelector=spec.c=red", "", "")
+		change("add", fields, `[{"jsonPath":".spec.c"}]`)
+		a.want(200, "GET "+widgets+"?fieldSelector=spec.c=red", "", "")
+		change("remove", fields, "")
+
+		a.want(404, "GET "+widgets2, "", "")
+		change("add", "/spec/versions/-", `{"name":"v2","served":true,"storage":false,"schema":{"openAPIV3Schema":`+
+			`{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}`)
+		a.want(200, "GET "+widgets2+"/a", "", "")
+		change("replace", "/spec/versions/1/served", "false")
+		a.want(404, "GET "+widgets2, "", "")
+		change("remove", "/spec/versions/1", "")
 	}
 }
 

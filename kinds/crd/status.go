@@ -96,9 +96,14 @@ func (d *Definition) Waiting() bool {
 }
 
 // Terminating returns the status of a definition whose objects are being deleted: how many are left,
-// and wait for their finalizers.
-func (d *Definition) Terminating(left int, now time.Time) *apiextensionsv1.CustomResourceDefinitionStatus {
+// which wait for their finalizers, or why one could not be deleted.
+func (d *Definition) Terminating(left int, failed error, now time.Time) *apiextensionsv1.CustomResourceDefinitionStatus {
 	out := d.Status.DeepCopy()
+	if failed != nil {
+		setCondition(out, now, apiextensionsv1.Terminating, true, "InstanceDeletionFailed",
+			fmt.Sprintf("could not issue all deletes: %v", failed))
+		return out
+	}
 	setCondition(out, now, apiextensionsv1.Terminating, true, "InstanceDeletionInProgress",
 		fmt.Sprintf("CustomResource deletion is in progress: %d remaining, which wait for their finalizers", left))
 	return out
