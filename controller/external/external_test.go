@@ -3,6 +3,7 @@ package external_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -81,6 +82,15 @@ func (w *world) wantCalls(want ...string) {
 	}
 }
 
+// wantNotes looks at all annotations of the object: a marker that is left would have the provider be asked
+// for ever.
+func (w *world) wantNotes(want map[string]string) {
+	w.Helper()
+	if diff := cmp.Diff(want, w.read().Annotations); diff != "" {
+		w.Errorf("annotations (-want +got):\n%s", diff)
+	}
+}
+
 func TestThingIsMadeOnce(t *testing.T) {
 	w := newWorld(t)
 	for range 3 {
@@ -89,6 +99,7 @@ func TestThingIsMadeOnce(t *testing.T) {
 		}
 	}
 	w.wantCalls("create")
+	w.wantNotes(map[string]string{"example.dev/thing": string(w.read().UID) + " thing-a"})
 }
 
 // TestB070_LostAnswerOfACreateIsFoundAgain makes a thing and does not hear of it.
@@ -191,7 +202,14 @@ func TestB138_UnusableThingsAreMadeMoreAndMoreRarely(t *testing.T) {
 			t.Fatalf("Ensure() = %q, %v, %v, want to wait", id, wait, err)
 		}
 		waits = append(waits, wait)
-		w.now = w.now.Add(wait)
+		w.now = w.now.Add(wait - 1)
+		if _, wait, err := w.ensure(w.cp.Client); wait != 1 || err != nil || len(w.office.made) != len(waits) {
+			t.Fatalf("Ensure() = %v, %v before its time, and %d things after %d waits", wait, err, len(w.office.made), len(waits))
+		}
+		w.wantNotes(map[string]string{
+			"example.dev/thing-unusable": fmt.Sprint(len(waits), " ", w.now.Add(1-wait).Format(time.RFC3339)),
+		})
+		w.now = w.now.Add(1)
 	}
 	m := time.Minute
 	want := []time.Duration{m, 2 * m, 4 * m, 8 * m, 16 * m, 32 * m, 64 * m}
