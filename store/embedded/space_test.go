@@ -188,9 +188,7 @@ func TestFullDiskRenewsLeases(t *testing.T) {
 		t.Errorf("what is renewed again and again: %v, want %v in the end", err, store.ErrNoSpace)
 	}
 	gone := store.Op{Key: put("0", nil).Key, Type: store.Delete, Expect: store.Any, RevisionAt: -1}
-	if err := commit(gone); err != nil {
-		t.Errorf("a deletion then: %v", err)
-	}
+	until(t, s, gone)
 }
 
 // until commits until it is not told that there is no room.

@@ -8,6 +8,9 @@ const StepsMax = stepsMax
 // FlyingMax is how many transactions are under way at once.
 const FlyingMax = flyingMax
 
+// QuietFor is how long a store sends nothing when another has asked for it.
+const QuietFor = quietFor
+
 // HeadOf writes the head of a transaction of one commit.
 func HeadOf(ops []store.Op) []byte {
 	b := appendCount(appendHead(nil, token{1}, 1), len(ops))

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/setpoint-dev/setpoint/store"
 	"github.com/setpoint-dev/setpoint/store/etcd"
@@ -128,6 +129,25 @@ func TestCommitBehindTheLossOfItsLease(t *testing.T) {
 		case err != nil && !errors.As(err, &conflict):
 			t.Fatal(err)
 		}
+	}
+}
+
+// A store that was asked to be quiet sends nothing until the time is over, if whoever asked is never
+// through.
+func TestStoreIsQuietWhenAsked(t *testing.T) {
+	address, prefix := member(t), space()
+	s := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix, Timeout: patience})
+	before := commit(t, s, put("a/x", "1")).Revision
+	asked := time.Now()
+	if _, err := raw(t, address).Put(t.Context(), prefix+"/quiet", "somebody"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Compact(t.Context(), before); err != nil { // it has heard of that, and so of what was before
+		t.Fatal(err)
+	}
+	commit(t, s, put("a/x", "2"))
+	if took := time.Since(asked); took < etcd.QuietFor {
+		t.Errorf("it was quiet for %v, want %v", took, etcd.QuietFor)
 	}
 }
 
