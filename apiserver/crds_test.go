@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -75,6 +76,39 @@ func TestNamesAreGivenToWhoAskedFirst(t *testing.T) {
 	a.want(404, "GET /apis/example.com/v1/gizmos", "", "")
 	a.want(200, "DELETE "+crds+"/widgets.example.com", "", "")
 	a.want(200, "GET /apis/example.com/v1/gizmos", "", "")
+}
+
+// What is applied again changes nothing, in whichever version, and nobody who watches is told.
+func TestB021_NoOpApplyOfDeclaredKinds(t *testing.T) {
+	const spec = `{"type":"object","properties":{"i":{"type":"integer","format":"int32"},"n":{"type":"number"},` +
+		`"q":{"x-kubernetes-int-or-string":true},"l":{"type":"array","items":{"type":"string"}},` +
+		`"m":{"type":"object","additionalProperties":{"type":"string"}},"d":{"type":"integer","default":5},` +
+		`"z":{"type":"string","nullable":true}}}`
+	for _, version := range []string{"v1", "v2"} {
+		t.Run(version, func(t *testing.T) {
+			a := newAPI(t)
+			def := definition(spec)
+			other := `,{"name":"v2","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object",` +
+				`"properties":{"spec":` + spec + `}}}}]}}`
+			a.want(201, "POST "+crds, "", strings.TrimSuffix(def, "]}}")+other)
+			wish := widget("a", `"spec":{"i":7,"n":0.1,"q":"1000m","l":[],"m":{},"d":5,"z":null}`)
+			line := "PATCH " + widgets + "/a?fieldManager=m"
+			if version == "v2" {
+				wish, line = asV2(wish), "PATCH "+widgets2+"/a?fieldManager=m"
+			}
+			first := a.want(201, line, apply, wish)
+			for range 5 {
+				a.clock.Step(time.Second)
+				if again := a.want(200, line, apply, wish); again.text != first.text {
+					t.Fatalf("a repeated apply changed the object: %s", cmp.Diff(first.body, again.body))
+				}
+			}
+			// The next event is of the next change.
+			a.want(201, "POST "+widgets, "", widget("b"))
+			events := a.following(widgets + "?watch=1&resourceVersion=" + first.rev())
+			events.next("ADDED b ")
+		})
+	}
 }
 
 func TestB025_NoStrategicMergeOfDeclaredKinds(t *testing.T) {

@@ -90,8 +90,9 @@ func (s *Server) bootstrap(ctx context.Context, f first) error {
 	})
 }
 
-// serverUser is the server where it writes for itself.
-var serverUser = &authn.User{Name: "system:apiserver", Groups: []string{authn.Masters}}
+// serverUser is the server where it writes for itself. Known leaves it as it is, so that it can be told
+// from whoever has its name.
+var serverUser = (&authn.User{Name: "system:apiserver", Groups: []string{authn.Masters}}).Known()
 
 // managedType returns what is known of a kind's fields for managedFields.
 func (s *Server) managedType(k *kinds.Kind) *managed.Type { return s.managedTypeOf(k.Schema) }
