@@ -161,7 +161,7 @@ func (s *Server) Announce(ctx context.Context, at netip.AddrPort) error {
 	if ip.IsUnspecified() {
 		ip, family = netip.AddrFrom4([4]byte{127, 0, 0, 1}), "IPv4"
 	}
-	err := s.applyOwn(ctx, selfManager, "/api/v1/namespaces/default/endpoints/kubernetes", kinds.Object{
+	err := s.applyOwn(ctx, "/api/v1/namespaces/default/endpoints/kubernetes", kinds.Object{
 		"apiVersion": "v1", "kind": "Endpoints",
 		"metadata": map[string]any{
 			// The slice is written below, and is not to be made from this.
@@ -175,8 +175,7 @@ func (s *Server) Announce(ctx context.Context, at netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	const slice = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes"
-	return s.applyOwn(ctx, selfManager, slice, kinds.Object{
+	return s.applyOwn(ctx, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes", kinds.Object{
 		"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
 		"metadata": map[string]any{
 			"name": "kubernetes", "labels": map[string]any{discoveryv1.LabelServiceName: "kubernetes"},
@@ -190,14 +189,14 @@ func (s *Server) Announce(ctx context.Context, at netip.AddrPort) error {
 // selfManager is the server in managedFields.
 const selfManager = "kube-apiserver"
 
-// applyOwn applies an object as the server itself, under the name of a manager.
-func (s *Server) applyOwn(ctx context.Context, manager, path string, obj kinds.Object) error {
+// applyOwn applies an object as the server itself.
+func (s *Server) applyOwn(ctx context.Context, path string, obj kinds.Object) error {
 	body, err := json.Marshal(obj)
 	if err != nil {
 		return err
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPatch,
-		"http://in-process"+path+"?force=true&fieldManager="+manager, bytes.NewReader(body))
+		"http://in-process"+path+"?force=true&fieldManager="+selfManager, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}

@@ -83,11 +83,25 @@ func (s *Server) bootstrap(ctx context.Context, f first) error {
 	if err != nil || f.status == nil {
 		return err
 	}
-	path := "/apis/" + k.GVK().GroupVersion().String() + "/" + k.Resource + "/" + tree.Str(f.obj, "metadata", "name")
-	return s.applyOwn(ctx, f.statusManager, path+"/status", kinds.Object{
-		"apiVersion": f.obj["apiVersion"], "kind": f.obj["kind"], "status": f.status,
-		"metadata": map[string]any{"name": tree.Str(f.obj, "metadata", "name")},
-	})
+	return t.sayStatus(f)
+}
+
+// sayStatus applies what is said of an object that has been made.
+func (t *write) sayStatus(f first) error {
+	next := *t
+	next.verb, next.subresource, next.manager, next.opts.force = "patch", "status", f.statusManager, true
+	config := kinds.Object{
+		"apiVersion": f.obj["apiVersion"], "kind": f.obj["kind"],
+		"metadata": map[string]any{"name": t.name}, "status": f.status,
+	}
+	_, _, err := next.modify(change{next: func(live kinds.Object) (kinds.Object, error) {
+		obj, err := next.applyTree(live, config)
+		if err != nil {
+			return nil, err
+		}
+		return obj, next.settlePatched(obj)
+	}})
+	return err
 }
 
 // serverUser is the server where it writes for itself. Known leaves it as it is, so that it can be told

@@ -125,7 +125,9 @@ func (t *write) insertOnce(obj kinds.Object) ([]byte, error) {
 		if err := prepare(t.env(snap), obj); err != nil {
 			return nil, err
 		}
-		t.name = tree.Str(obj, "metadata", "name")
+		if t.name == "" {
+			t.name = tree.Str(obj, "metadata", "name")
+		}
 	}
 	if errs := t.checkNew(obj); len(errs) > 0 {
 		return nil, t.invalid(errs)

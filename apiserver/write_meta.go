@@ -257,6 +257,8 @@ func (t *write) checkMeta(obj kinds.Object) field.ErrorList {
 		rule = validation.NameIsDNSSubdomain
 	}
 	errs := validation.ValidateObjectMeta(objectMeta(obj), t.kind.Namespaced, rule, field.NewPath("metadata"))
+	errs = append(errs, validation.ValidateFinalizers(tree.Strings(obj, "metadata", "finalizers"),
+		field.NewPath("metadata", "finalizers"))...)
 	return append(errs, t.checkFinalizers(obj)...)
 }
 

@@ -269,13 +269,17 @@ func (t *write) checkChanged(obj, live kinds.Object) field.ErrorList {
 		}
 		return errs
 	}
+	var wrong, changed field.ErrorList
 	if hooks.Validate != nil {
-		errs = append(errs, hooks.Validate(obj)...)
+		wrong = hooks.Validate(obj)
 	}
 	if hooks.ValidateUpdate != nil {
-		errs = append(errs, hooks.ValidateUpdate(obj, live)...)
+		changed = hooks.ValidateUpdate(obj, live)
 	}
-	return errs
+	if hooks.ChangesFirst {
+		wrong, changed = changed, wrong
+	}
+	return slices.Concat(errs, wrong, changed)
 }
 
 // goesByUpdate says whether an update takes away the last thing that a deleted object waited for.

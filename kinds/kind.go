@@ -202,8 +202,9 @@ type Strategy struct {
 	Validate func(obj Object) field.ErrorList
 	// ValidateCreate returns what is wrong only because the object is new.
 	ValidateCreate func(obj Object) field.ErrorList
-	// ValidateUpdate returns what may not change.
+	// ValidateUpdate returns what may not change. With ChangesFirst that is told before what Validate finds.
 	ValidateUpdate func(obj, old Object) field.ErrorList
+	ChangesFirst   bool
 	// ValidateStatusUpdate replaces both for the status subresource.
 	ValidateStatusUpdate func(obj, old Object) field.ErrorList
 	// Warnings returns texts for Warning headers; old is nil on create.

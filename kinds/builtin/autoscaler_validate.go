@@ -36,7 +36,7 @@ func validateAutoscaler(obj, old kinds.Object) field.ErrorList {
 	case most == 0:
 		e.Later().Required(spec.At("maxReplicas"), "")
 	case most < 0:
-		e.Invalid(spec.At("maxReplicas"), most, "must be greater than or equal to 1")
+		e.Later().Invalid(spec.At("maxReplicas"), most, "must be greater than or equal to 1")
 	}
 	if spec.Has("minReplicas") && most < least {
 		e.Invalid(spec.At("maxReplicas"), most, "must be greater than or equal to `minReplicas`")

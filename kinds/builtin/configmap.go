@@ -36,8 +36,9 @@ func configMap() *kinds.Kind {
 		},
 		DefaultPropagation: "Background",
 		Strategy: kinds.Strategy{
-			Default:  func(obj kinds.Object) { emptyNulls(obj, "binaryData") },
-			Validate: validateConfigMap,
+			Default:      func(obj kinds.Object) { emptyNulls(obj, "binaryData") },
+			Validate:     validateConfigMap,
+			ChangesFirst: true,
 			ValidateUpdate: func(obj, old kinds.Object) field.ErrorList {
 				var e check.Errors
 				immutable(&e, obj, old, "data", "binaryData")

@@ -54,6 +54,7 @@ func daemonSet() *kinds.Kind {
 			PrepareForUpdate:       countTemplates,
 			PrepareForStatusUpdate: keepSpec,
 			Validate:               validateDaemonSet,
+			ChangesFirst:           true,
 			ValidateUpdate:         selectorKept,
 			ValidateStatusUpdate:   validateDaemonSetStatus,
 			Warnings:               daemonSetWarnings,

@@ -103,7 +103,8 @@ func validateEndpoints(obj kinds.Object) field.ErrorList {
 func validateEndpointSliceUpdate(obj, old kinds.Object) field.ErrorList {
 	var e check.Errors
 	if obj["addressType"] != old["addressType"] {
-		e.Invalid(check.NewPath("addressType"), nil, check.Immutable)
+		e.Later().Invalid(check.NewPath("addressType"), nil, check.Immutable)
+		e.Later().OneOf(check.Root(obj), "addressType", "FQDN", "IPv4", "IPv6")
 	}
 	if !tree.Equal(obj["endpoints"], old["endpoints"]) {
 		e.Add(validateEndpoints(obj)...)
@@ -126,7 +127,7 @@ func endpointPorts(e *check.Errors, slice check.At) {
 			e.Duplicate(p.At("name"), name)
 		}
 		names = append(names, name)
-		e.OneOf(p, "protocol", protocols...)
+		e.OptionalOneOf(p, "protocol", protocols...)
 		if p.Has("appProtocol") {
 			e.QualifiedName(p.At("appProtocol"), p.Str("appProtocol"))
 		}

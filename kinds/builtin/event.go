@@ -250,6 +250,9 @@ func validateNewEventUpdate(obj, old kinds.Object) field.ErrorList {
 	} {
 		now, was := eventField(obj, name), eventField(old, name)
 		if !tree.Equal(now, was) {
+			if _, text := was.(string); text && now == nil {
+				now = "" // as a string is in Go that is not there
+			}
 			path := ev.At(strings.Replace(name, "reportingComponent", "reportingController", 1))
 			e.Invalid(path, now, check.Immutable)
 		}

@@ -217,7 +217,6 @@ func validatePriorityLevel(obj kinds.Object) field.ErrorList {
 	case "Limited":
 		concurrency(&e, limited)
 	case "":
-		e.Later().Required(check.NewPath("spec", "type"), "")
 	default:
 		e.NotSupported(spec.At("type"), kind, "Exempt", "Limited")
 	}
@@ -228,7 +227,10 @@ func validatePriorityLevel(obj kinds.Object) field.ErrorList {
 		e.Later().Forbidden(limited.Path, "")
 	}
 	if !limited.Exists() && kind == "Limited" {
-		e.Later().Required(limited.Path, "must not be empty when type is Limited")
+		e.Later().Required(limited.Path, "")
+	}
+	if kind == "" {
+		e.Later().Required(check.NewPath("spec", "type"), "")
 	}
 	if limited.Exists() {
 		responseParts(e.Later(), limited.Child("limitResponse"))
@@ -239,14 +241,14 @@ func validatePriorityLevel(obj kinds.Object) field.ErrorList {
 // responseParts checks that what becomes of requests beyond a limit has the parts of its type, and no others.
 func responseParts(e *check.Errors, r check.At) {
 	queuing, kind := r.Child("queuing"), r.Str("type")
-	if kind == "" {
-		e.Required(r.At("type"), "")
-	}
 	if queuing.Exists() && kind != "Queue" {
 		e.Forbidden(queuing.Path, "")
 	}
 	if !queuing.Exists() && kind == "Queue" {
-		e.Required(queuing.Path, "must not be empty if limited.limitResponse.type is Limited")
+		e.Required(queuing.Path, "")
+	}
+	if kind == "" {
+		e.Required(r.At("type"), "")
 	}
 }
 

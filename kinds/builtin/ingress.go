@@ -79,6 +79,7 @@ func ingressClass() *kinds.Kind {
 				}
 			},
 			Validate:       validateIngressClass,
+			ChangesFirst:   true,
 			ValidateUpdate: unchanged("spec.controller"),
 		},
 	}

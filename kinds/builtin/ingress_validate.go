@@ -204,6 +204,6 @@ func classScope(e *check.Errors, p check.At) {
 			e.Forbidden(p.At("namespace"), "`parameters.scope` is set to 'Cluster'")
 		}
 	default:
-		e.OneOf(p, "scope", "Cluster", "Namespace")
+		e.OptionalOneOf(p, "scope", "Cluster", "Namespace")
 	}
 }

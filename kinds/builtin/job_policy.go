@@ -80,7 +80,7 @@ func exitCodes(e *check.Errors, codes check.At, containers []string) {
 	path, values := codes.At("values"), tree.List(codes.Map, "values")
 	switch n := len(values); {
 	case n == 0:
-		e.Invalid(path, values, "at least one value is required")
+		e.Invalid(path, []any{}, "at least one value is required")
 	case n > exitCodesMax:
 		e.TooMany(path, n, exitCodesMax)
 		return

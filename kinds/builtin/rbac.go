@@ -97,7 +97,7 @@ func rbacName(name string, _ bool) []string { return content.IsPathSegmentName(n
 func policyRules(e *check.Errors, role check.At, namespaced bool) {
 	for _, rule := range role.Each("rules") {
 		if rule.Len("verbs") == 0 {
-			e.Required(rule.At("verbs"), "")
+			e.Later().Required(rule.At("verbs"), "")
 		}
 		if urls := rule.Strings("nonResourceURLs"); len(urls) > 0 {
 			if namespaced {
@@ -166,7 +166,7 @@ func validateBinding(obj kinds.Object, namespaced bool, roles ...string) field.E
 func subject(e *check.Errors, s check.At, namespaced bool) {
 	name, group := s.Str("name"), s.Str("apiGroup")
 	if name == "" {
-		e.Required(s.At("name"), "")
+		e.Later().Required(s.At("name"), "")
 	}
 	switch s.Str("kind") {
 	case "ServiceAccount":

@@ -42,6 +42,7 @@ func secret() *kinds.Kind {
 			Default:          defaultSecret,
 			PrepareForUpdate: keepType,
 			Validate:         validateSecret,
+			ChangesFirst:     true,
 			ValidateUpdate:   validateSecretUpdate,
 			Warnings:         secretWarnings,
 		},

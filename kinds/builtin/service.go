@@ -59,6 +59,7 @@ func service() *kinds.Kind {
 			PrepareForUpdate:       prepareServiceUpdate,
 			PrepareForStatusUpdate: prepareServiceStatus,
 			Validate:               validateService,
+			ChangesFirst:           true,
 			ValidateUpdate:         validateServiceUpdate,
 			ValidateStatusUpdate:   validateServiceStatus,
 			Warnings:               serviceWarnings,
@@ -113,7 +114,7 @@ func defaultService(obj kinds.Object) {
 	}
 	kind := tree.Str(spec, "type")
 	if kind == clusterIPType || kind == nodePortType || kind == loadBalancerType {
-		setIfEmpty(spec, "internalTrafficPolicy", "Cluster")
+		tree.Default(spec, "Cluster", "internalTrafficPolicy")
 	}
 	if kind == externalNameType {
 		delete(spec, "internalTrafficPolicy") // which says nothing there

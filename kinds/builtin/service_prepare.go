@@ -117,7 +117,7 @@ func ipFamilies(obj kinds.Object, spec, old map[string]any) error {
 	}
 	none := tree.Str(spec, "clusterIP") == headless
 	selectorless := none && len(tree.Map(spec, "selector")) == 0
-	if tree.Str(spec, "ipFamilyPolicy") == "" {
+	if !tree.Has(spec, "ipFamilyPolicy") {
 		switch policy := tree.Str(old, "ipFamilyPolicy"); {
 		case policy != "":
 			spec["ipFamilyPolicy"] = policy

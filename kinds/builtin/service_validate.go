@@ -145,6 +145,10 @@ func clusterIPFields(e *check.Errors, spec check.At) {
 		}
 	}
 	e.OptionalOneOf(spec, "ipFamilyPolicy", "PreferDualStack", "RequireDualStack", "SingleStack")
+	unknown := func(family string) bool { return family != "IPv4" && family != "IPv6" }
+	if slices.ContainsFunc(families, unknown) {
+		return
+	}
 	if !addressesValid(e, path, ips) || isHeadless(spec.Map) {
 		return
 	}
@@ -261,12 +265,7 @@ func trafficPolicies(e *check.Errors, spec check.At) {
 	case needsHealthCheckPort(spec.Map):
 		e.PortNumber(path, port)
 	}
-	kind := spec.Str("type")
-	if kind == nodePortType || kind == loadBalancerType || kind == clusterIPType {
-		e.OneOf(spec, "internalTrafficPolicy", "Cluster", "Local")
-	} else {
-		e.OptionalOneOf(spec, "internalTrafficPolicy", "Cluster", "Local")
-	}
+	e.OptionalOneOf(spec, "internalTrafficPolicy", "Cluster", "Local")
 	e.OptionalOneOf(spec, "trafficDistribution", "PreferClose", "PreferSameZone", "PreferSameNode")
 }
 

@@ -42,6 +42,10 @@ func serviceAccount() *kinds.Kind {
 // nameSecretsOnly drops what an account says of its secrets beside their names.
 func nameSecretsOnly(obj kinds.Object) {
 	for i, ref := range tree.Maps(obj, "secrets") {
-		tree.List(obj, "secrets")[i] = map[string]any{"name": tree.Str(ref, "name")}
+		kept := map[string]any{}
+		if name := tree.Str(ref, "name"); name != "" {
+			kept["name"] = name
+		}
+		tree.List(obj, "secrets")[i] = kept
 	}
 }

@@ -115,7 +115,7 @@ func topologies(e *check.Errors, class check.At) {
 			}
 			found[key] = values
 		}
-		if slices.ContainsFunc(seen, func(s map[string]sets.Set[string]) bool { return sameTerm(s, found) }) {
+		if len(found) == 0 || slices.ContainsFunc(seen, func(s map[string]sets.Set[string]) bool { return sameTerm(s, found) }) {
 			e.Duplicate(term.At("matchLabelExpressions"), "")
 		}
 		seen = append(seen, found)
@@ -166,6 +166,7 @@ func volumeAttributesClass() *kinds.Kind {
 				}
 				return e.List()
 			},
+			ChangesFirst: true,
 			ValidateUpdate: func(obj, old kinds.Object) field.ErrorList {
 				var e check.Errors
 				for _, name := range []string{"driverName", "parameters"} {

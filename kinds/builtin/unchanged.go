@@ -12,7 +12,7 @@ import (
 
 // unchanged makes ValidateUpdate of a kind some of whose fields may not change; the paths are dotted.
 func unchanged(paths ...string) func(obj, old kinds.Object) field.ErrorList {
-	return fixed(func(v any) any { return v }, paths)
+	return fixed(check.Changed, paths)
 }
 
 // declaredImmutable is unchanged where Kubernetes declares it with the type. Then it does not say what was found.
@@ -25,7 +25,11 @@ func fixed(found func(v any) any, paths []string) func(obj, old kinds.Object) fi
 		var e check.Errors
 		for _, path := range paths {
 			keys := split(path)
-			if v := tree.Get(obj, keys...); !tree.Equal(v, tree.Get(old, keys...)) {
+			v, was := tree.Get(obj, keys...), tree.Get(old, keys...)
+			if !tree.Equal(v, was) {
+				if _, text := was.(string); text && v == nil {
+					v = "" // as a string is in Go that is not there
+				}
 				e.Invalid(check.NewPath(keys[0], keys[1:]...), found(v), check.Immutable)
 			}
 		}

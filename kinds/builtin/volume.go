@@ -118,7 +118,7 @@ func validateVolume(obj kinds.Object) field.ErrorList {
 	if spec.Len("accessModes") == 0 {
 		e.Required(spec.At("accessModes"), "")
 	}
-	accessModes(&e, spec)
+	pod.CheckAccessModes(&e, spec)
 	volumeCapacity(&e, spec)
 	if spec.Str("persistentVolumeReclaimPolicy") != "" {
 		e.OneOf(spec, "persistentVolumeReclaimPolicy", "Delete", "Recycle", "Retain")
@@ -138,13 +138,13 @@ func validateVolume(obj kinds.Object) field.ErrorList {
 		spec.Str("persistentVolumeReclaimPolicy") == "Recycle" {
 		e.Forbidden(spec.At("persistentVolumeReclaimPolicy"), "may not be 'recycle' for a hostPath mount of '/'")
 	}
-	className(&e, spec, "storageClassName")
+	pod.ClassName(&e, spec, "storageClassName")
 	e.OptionalOneOf(spec, "volumeMode", "Block", "Filesystem")
 	if spec.Has("volumeAttributesClassName") {
 		if spec.Str("volumeAttributesClassName") == "" {
 			e.Required(spec.At("volumeAttributesClassName"), "an empty string is disallowed")
 		}
-		className(&e, spec, "volumeAttributesClassName")
+		pod.ClassName(&e, spec, "volumeAttributesClassName")
 		if !spec.Has("csi") {
 			e.Required(spec.At("csi"), "has to be specified when using volumeAttributesClassName")
 		}

@@ -77,7 +77,7 @@ func attacher(e *check.Errors, path check.Path, name string) {
 		return
 	}
 	if len(name) > driverNameMax {
-		e.Later().TooLong(path, driverNameMax)
+		e.Later().Add(field.TooLongCharacters(path.Field(), name, driverNameMax))
 	}
 	//lint:ignore SA1019 names of drivers may be in capitals, here as upstream
 	e.Later().Messages(path, name, content.IsDNS1123SubdomainCaseless(name))

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -71,7 +70,7 @@ func persistentVolumeClaim() *kinds.Kind {
 			PrepareForStatusUpdate: keepSpec,
 			Validate: func(obj kinds.Object) field.ErrorList {
 				var e check.Errors
-				claimSpec(&e, check.Root(obj).Child("spec"))
+				pod.CheckClaimSpec(&e, check.Root(obj).Child("spec"))
 				return e.List()
 			},
 			ValidateUpdate:       validateClaimUpdate,
@@ -114,81 +113,6 @@ func knownSource(source map[string]any) bool {
 		return tree.Str(source, "apiGroup") == "snapshot.storage.k8s.io"
 	}
 	return false
-}
-
-// claimSpec checks what a claim, or a template of one, asks for.
-func claimSpec(e *check.Errors, spec check.At) {
-	if spec.Len("accessModes") == 0 {
-		e.Required(spec.At("accessModes"), "at least 1 access mode is required")
-	}
-	e.LabelSelector(spec, "selector")
-	accessModes(e, spec)
-	path := spec.At("resources").Key("storage")
-	if size := tree.Get(spec.Map, "resources", "requests", "storage"); size == nil {
-		e.Required(path, "")
-	} else if q := pod.Quantity(size); q.Sign() <= 0 {
-		e.Invalid(path, q.String(), notPositive)
-	}
-	className(e, spec, "storageClassName")
-	e.OptionalOneOf(spec, "volumeMode", "Block", "Filesystem")
-	source, ref := spec.Child("dataSource"), spec.Child("dataSourceRef")
-	dataSource(e, source)
-	dataSource(e, ref)
-	if name := ref.Str("namespace"); name != "" {
-		e.DNSLabel(ref.At("namespace"), name)
-		if source.Exists() {
-			e.Invalid(spec.Path, spec.At("dataSource").Field(),
-				"may not be specified when dataSourceRef.namespace is specified")
-		}
-	} else if source.Exists() && ref.Exists() && !sameReference(source, ref) {
-		e.Invalid(spec.Path, spec.At("dataSource").Field(), "must match dataSourceRef")
-	}
-	className(e, spec, "volumeAttributesClassName")
-}
-
-func sameReference(a, b check.At) bool {
-	return a.Get("apiGroup") == b.Get("apiGroup") && a.Str("kind") == b.Str("kind") && a.Str("name") == b.Str("name")
-}
-
-func className(e *check.Errors, spec check.At, field string) {
-	if name := spec.Str(field); name != "" {
-		e.Messages(spec.At(field), name, apivalidation.NameIsDNSSubdomain(name, false))
-	}
-}
-
-var knownAccessModes = []string{"ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"}
-
-func accessModes(e *check.Errors, spec check.At) {
-	var one, other bool
-	for _, mode := range spec.Strings("accessModes") {
-		known := slices.Contains(knownAccessModes, mode)
-		if !known {
-			e.NotSupported(spec.At("accessModes"), mode, knownAccessModes...)
-		}
-		one = one || mode == "ReadWriteOncePod"
-		other = other || known && mode != "ReadWriteOncePod"
-	}
-	if one && other {
-		e.Forbidden(spec.At("accessModes"), "may not use ReadWriteOncePod with other access modes")
-	}
-}
-
-func dataSource(e *check.Errors, s check.At) {
-	if !s.Exists() {
-		return
-	}
-	for _, name := range []string{"name", "kind"} {
-		if s.Str(name) == "" {
-			e.Required(s.At(name), "")
-		}
-	}
-	group, kind := s.Str("apiGroup"), s.Str("kind")
-	if group == "" && kind != "PersistentVolumeClaim" {
-		e.Invalid(s.Path, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup")
-	}
-	if group != "" {
-		e.Messages(s.At("apiGroup"), group, validation.IsDNS1123Subdomain(group))
-	}
 }
 
 // validateClaimUpdate checks that a claim goes on asking for the same: it is what quota was counted for.

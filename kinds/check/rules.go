@@ -52,7 +52,7 @@ func (e *Errors) NotNegative(a At, name string) {
 // Unchanged checks that a field is what it was.
 func (e *Errors) Unchanged(a, old At, name string) {
 	if !tree.Equal(a.Get(name), old.Get(name)) {
-		e.Invalid(a.At(name), a.Get(name), Immutable)
+		e.Invalid(a.At(name), Changed(a.Get(name)), Immutable)
 	}
 }
 

@@ -27,3 +27,13 @@ func Shown(m map[string]any, fields ...string) any {
 	}
 	return out.Interface()
 }
+
+// Changed is what a field was to become that may not change, as messages show it: the two parts of a label
+// selector stand in the order of their Go type.
+func Changed(v any) any {
+	selector, ok := v.(map[string]any)
+	if ok && selector["matchLabels"] != nil && selector["matchExpressions"] != nil {
+		return *LabelSelector(selector)
+	}
+	return v
+}

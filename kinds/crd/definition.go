@@ -182,6 +182,11 @@ func internal(obj kinds.Object) (*apiextensions.CustomResourceDefinition, error)
 	if approved, ok := tree.StringMap(obj, "metadata", "annotations")[apiextensionsv1.KubeAPIApprovedAnnotation]; ok {
 		read.Annotations = map[string]string{apiextensionsv1.KubeAPIApprovedAnnotation: approved}
 	}
+	for i := range read.Spec.Versions {
+		if v := &read.Spec.Versions[i]; v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
+			v.SelectableFields = nil // upstream's rules would look for them in the schema, and not survive it
+		}
+	}
 	var out apiextensions.CustomResourceDefinition
 	err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(&read, &out, nil)
 	return &out, err

@@ -340,3 +340,32 @@ func TestBuiltin_Concurrently(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// TestEmptyListsAreKeptAsNull: where a list is written even if it is not there, an empty one is the same as none.
+// Lists inside of free-form JSON stay as they are.
+func TestEmptyListsAreKeptAsNull(t *testing.T) {
+	for _, c := range []struct{ of, body, want string }{
+		{"io.k8s.api.rbac.v1.Role", `{"rules":[]}`, `"rules":null`},
+		{"io.k8s.api.rbac.v1.Role", `{"rules":[{"verbs":[]}]}`, `"verbs":null`},
+		{"io.k8s.api.core.v1.ConfigMap", `{"metadata":{"finalizers":[]}}`, `"metadata":{"resourceVersion"`},
+		{"io.k8s.api.apps.v1.ControllerRevision", `{"data":{"a":[]}}`, `"a":[]`},
+	} {
+		s := schema.Builtin(c.of)
+		decoded, err := s.DecodeJSON([]byte(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var tree map[string]any
+		if err := json.Unmarshal([]byte(c.body), &tree); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Conform(tree); err != nil {
+			t.Fatal(err)
+		}
+		for way, obj := range map[string]map[string]any{"decoded": decoded.Object, "conformed": tree} {
+			if out, _ := s.Append(nil, obj); !strings.Contains(string(out), c.want) {
+				t.Errorf("%s, %s: %s; want %s in it", c.body, way, out, c.want)
+			}
+		}
+	}
+}

@@ -178,6 +178,15 @@ func (f *Field) omits(v any) bool {
 	return (f.Optional && f.Type.Kind.hasEmpty() || f.OmitZero) && isEmpty(v)
 }
 
+// canonical is a value of the field in canonical form. An empty list that is written all the same is null:
+// the Go types of built-in kinds are kept as protobuf upstream, which knows no empty list.
+func (f *Field) canonical(owner *Type, v any) any {
+	if list, ok := v.([]any); ok && len(list) == 0 && !f.Optional && !f.Pointer && !owner.Loose {
+		return nil
+	}
+	return v
+}
+
 // hasEmpty says that omitempty knows an empty value of the kind.
 func (k Kind) hasEmpty() bool {
 	switch k {

@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"regexp"
 	"strings"
 
 	"github.com/setpoint-dev/setpoint/kinds/tree"
@@ -167,8 +168,21 @@ func defaultStatus(status map[string]any) {
 	}
 }
 
+// imageNameMax is how long registries let a name be.
+const imageNameMax = 255
+
+// imageName is the grammar of names of images: a host, a path in small letters, a tag, a digest.
+var imageName = func() *regexp.Regexp {
+	const part = `[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*`
+	return regexp.MustCompile(`^(?:[a-zA-Z0-9.-]+(?::[0-9]+)?/)?` + part + `(?:/` + part + `)*` +
+		`(?::\w[\w.-]{0,127})?(?:@[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,})?$`)
+}()
+
 // pullPolicy is Always for an image whose tag may move: latest, or none and no digest.
 func pullPolicy(image string) string {
+	if len(image) > imageNameMax || !imageName.MatchString(image) {
+		return "IfNotPresent" // nobody can pull it, and it is the node that says so
+	}
 	name, _, digested := strings.Cut(image, "@")
 	last := name[strings.LastIndexByte(name, '/')+1:]
 	_, tag, tagged := strings.Cut(last, ":")

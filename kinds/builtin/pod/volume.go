@@ -55,8 +55,8 @@ var volumeSources = []volumeSource{
 	{"storageos", nil},
 	{"projected", projected},
 	{"scaleIO", requires("gateway", "system", "volumeName")},
-	{"csi", requires("driver")},
-	{"ephemeral", requires("volumeClaimTemplate")},
+	{"csi", inlineCSI},
+	{"ephemeral", ephemeralVolume},
 	{"image", imageVolume},
 }
 
@@ -149,7 +149,8 @@ func localVolume(e *check.Errors, s check.At) {
 // driverMax is how long the name of a CSI driver may be.
 const driverMax = 63
 
-func csiVolume(e *check.Errors, s check.At) {
+// attacher checks the name of the driver of a volume.
+func attacher(e *check.Errors, s check.At) {
 	if name := s.Str("driver"); name == "" {
 		e.Required(s.At("driver"), "")
 	} else {
@@ -158,6 +159,10 @@ func csiVolume(e *check.Errors, s check.At) {
 		}
 		e.Messages(s.At("driver"), name, validation.IsDNS1123Subdomain(strings.ToLower(name)))
 	}
+}
+
+func csiVolume(e *check.Errors, s check.At) {
+	attacher(e, s)
 	requires("volumeHandle")(e, s)
 	for _, name := range []string{
 		"controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef",
@@ -222,7 +227,7 @@ func hostPath(e *check.Errors, s check.At) {
 
 func nfs(e *check.Errors, s check.At) {
 	requires("server", "path")(e, s)
-	if path := s.Str("path"); path != "" && !strings.HasPrefix(path, "/") {
+	if path := s.Str("path"); !strings.HasPrefix(path, "/") {
 		e.Invalid(s.At("path"), path, "must be an absolute path")
 	}
 }
