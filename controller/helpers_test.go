@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	cr "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/setpoint-dev/setpoint/controller"
@@ -76,10 +77,10 @@ func TestApplyOwnsWhatItSays(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "shared", Finalizers: finalizers}, Data: data,
 		}
 	}
-	apply := func(owner string, cm *corev1.ConfigMap, wantChanged bool, wantAsked int) {
+	apply := func(owner string, obj cr.Object, wantChanged bool, wantAsked int) {
 		t.Helper()
 		c.asked = nil
-		changed, err := controller.Apply(t.Context(), c, cm, cr.FieldOwner(owner))
+		changed, err := controller.Apply(t.Context(), c, obj, cr.FieldOwner(owner))
 		if err != nil || changed != wantChanged || len(c.asked) != wantAsked {
 			t.Errorf("Apply() = %v, %v after %d requests, want %v after %d", changed, err, len(c.asked), wantChanged, wantAsked)
 		}
@@ -104,6 +105,11 @@ func TestApplyOwnsWhatItSays(t *testing.T) {
 	apply("me", intent(nil, "example.dev/mine"), true, 1)
 	apply("third", intent(map[string]string{"c": "1"}), true, 1)
 	apply("third", intent(map[string]string{"c": "1"}), false, 0)
+	// A status is not spoken of, whatever it says.
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}}
+	apply("me", ns, true, 1)
+	ns.Status.Phase = corev1.NamespaceTerminating
+	apply("me", ns, false, 0)
 	if _, err := controller.Apply(t.Context(), c, intent(nil)); err == nil || !strings.Contains(err.Error(), "FieldOwner") {
 		t.Errorf("Apply() by nobody: %v", err)
 	}
@@ -140,6 +146,10 @@ func TestB125_FinalizersOfOthersStay(t *testing.T) {
 	}
 	if err := controller.EnsureFinalizer(t.Context(), cp.Client, late, "example.dev/three"); err == nil {
 		t.Error("a finalizer was added to what is being deleted")
+	}
+	more := cr.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["example.dev/one","example.dev/two","x.dev/y"]}}`))
+	if err := cp.Client.Patch(t.Context(), late.DeepCopy(), more); !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
+		t.Errorf("the server takes a finalizer for what is being deleted: %v", err)
 	}
 	closed := errors.New("the office is closed")
 	err := controller.Finalize(t.Context(), cp.Client, late, "example.dev/one", func(context.Context) error { return closed })
