@@ -36,10 +36,8 @@ func TestB120_PriorityIsKeptWhenAKeyComesBack(t *testing.T) {
 		want   int
 	}{
 		"error":        {err: failure, want: -100},
-		"again":        {result: reconcile.Result{Requeue: true}, want: -100},
 		"after":        {result: reconcile.Result{RequeueAfter: time.Hour}, want: -100},
 		"error, given": {reconcile.Result{Priority: ptr.To(7)}, failure, 7},
-		"again, given": {result: reconcile.Result{Requeue: true, Priority: ptr.To(7)}, want: 7},
 		"after, given": {result: reconcile.Result{RequeueAfter: time.Hour, Priority: ptr.To(7)}, want: 7},
 	} {
 		t.Run(name, func(t *testing.T) {
