@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	apischema "k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/setpoint-dev/setpoint/kinds"
 	"github.com/setpoint-dev/setpoint/kinds/schema"
 	"github.com/setpoint-dev/setpoint/kinds/tree"
@@ -70,13 +72,19 @@ func (g generator) graft(k *kinds.Kind, obj map[string]any) string {
 		f := p.of.Fields[g.IntN(len(p.of.Fields))]
 		_, there := p.object[f.Name]
 		top := p.path == "" && slices.Contains([]string{"apiVersion", "kind", "metadata", "status"}, f.Name)
-		if there || top {
+		if there || top || slices.Contains(dropped[k.GroupResource()], f.Name) {
 			continue
 		}
 		p.object[f.Name] = g.value(f.Type, 0)
 		return p.child(f.Name)
 	}
 	return ""
+}
+
+// dropped are fields that a server is given and does not keep.
+var dropped = map[apischema.GroupResource][]string{
+	{Resource: "nodes"}: {"configSource", "podPreemptionPolicy"},
+	{Group: "discovery.k8s.io", Resource: "endpointslices"}: {"deprecatedTopology"},
 }
 
 // decorate gives an object labels and annotations.

@@ -47,7 +47,10 @@ func (t *write) applyTree(live, config map[string]any) (kinds.Object, error) {
 		return nil, err
 	}
 	if _, err := t.kind.Schema.Conform(obj); err != nil {
-		return nil, unreasoned(fmt.Errorf("the applied object is not valid: %w", err))
+		gvk := t.kind.GVK()
+		return nil, unreasoned(fmt.Errorf("failed to convert new object (%s/%s; %s) to proper version: "+
+			"unable to convert unstructured object to %[3]s: %w",
+			tree.Str(obj, "metadata", "namespace"), tree.Str(obj, "metadata", "name"), gvk, err))
 	}
 	return obj, nil
 }

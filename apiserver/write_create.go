@@ -3,6 +3,7 @@ package apiserver
 import (
 	"errors"
 	"net/http"
+	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -53,9 +54,6 @@ func (t *write) prepareNew(obj kinds.Object) error {
 	wipeSystemFields(obj)
 	if err := t.matchNamespace(obj); err != nil {
 		return err
-	}
-	if tree.Str(obj, "metadata", "resourceVersion") != "" {
-		return unreasoned(errors.New("resourceVersion should not be set on objects to be created"))
 	}
 	t.dedupOwners(obj)
 	t.setDefaults(obj)
@@ -153,6 +151,9 @@ func (t *write) insertOnce(obj kinds.Object) ([]byte, error) {
 		}
 		return stamped(op, t.shown), nil
 	}
+	if namesRevision(obj) {
+		return nil, unreasoned(errors.New("resourceVersion should not be set on objects to be created"))
+	}
 	if err := t.hold(snap, nil, obj); err != nil {
 		return nil, err
 	}
@@ -166,6 +167,17 @@ func (t *write) insertOnce(obj kinds.Object) ([]byte, error) {
 		return nil, err
 	}
 	return entry.Value, nil
+}
+
+// namesRevision says whether a new object names a revision that it might have been read at. What is
+// no number is nobody's revision, and is replaced.
+func namesRevision(obj kinds.Object) bool {
+	text := tree.Str(obj, "metadata", "resourceVersion")
+	if text == "" {
+		return false
+	}
+	revision, err := strconv.ParseUint(text, 10, 64)
+	return err == nil && revision != 0
 }
 
 func (t *write) fillSystemFields(obj kinds.Object) {

@@ -249,17 +249,19 @@ func parseTime(text string) *metav1.Time {
 
 // checkMeta returns what is wrong with a new object's metadata.
 func (t *write) checkMeta(obj kinds.Object) field.ErrorList {
-	rule := t.kind.NameRule
-	switch {
-	case t.kind.Metadata == kinds.MetadataAlone:
+	rule := t.nameRule()
+	if t.kind.Metadata == kinds.MetadataAlone {
 		rule = pathSegment
-	case rule == nil:
-		rule = validation.NameIsDNSSubdomain
 	}
 	errs := validation.ValidateObjectMeta(objectMeta(obj), t.kind.Namespaced, rule, field.NewPath("metadata"))
-	errs = append(errs, validation.ValidateFinalizers(tree.Strings(obj, "metadata", "finalizers"),
-		field.NewPath("metadata", "finalizers"))...)
 	return append(errs, t.checkFinalizers(obj)...)
+}
+
+func (t *write) nameRule() func(name string, prefix bool) []string {
+	if t.kind.NameRule != nil {
+		return t.kind.NameRule
+	}
+	return validation.NameIsDNSSubdomain
 }
 
 // pathSegment is the rule for names that are only to be a part of a path. A name is given to it whole,
@@ -298,6 +300,26 @@ func (t *write) checkMetaUpdate(obj, live kinds.Object) field.ErrorList {
 	if sameBut(metadata(obj), metadata(live), "managedFields", "resourceVersion", "generation") {
 		return nil
 	}
-	errs := validation.ValidateObjectMetaUpdate(objectMeta(obj), objectMeta(live), field.NewPath("metadata"))
-	return append(errs, t.checkFinalizers(obj)...)
+	at := field.NewPath("metadata")
+	meta, before := objectMeta(obj), objectMeta(live)
+	errs := validation.ValidateObjectMeta(meta, t.kind.Namespaced, pathSegment, at)
+	// It looks at labels, annotations and owners as well, and says the same of them.
+	for _, err := range validation.ValidateObjectMetaUpdate(meta, before, at) {
+		errs = addNew(errs, err)
+	}
+	errs = append(errs, t.checkFinalizers(obj)...)
+	if t.kind.NameCheckedAgain && meta.GenerateName != "" {
+		for _, text := range t.nameRule()(meta.GenerateName, true) {
+			errs = addNew(errs, field.Invalid(at.Child("generateName"), meta.GenerateName, text))
+		}
+	}
+	return errs
+}
+
+// addNew adds an error if none of the list says the same.
+func addNew(errs field.ErrorList, err *field.Error) field.ErrorList {
+	if slices.ContainsFunc(errs, func(e *field.Error) bool { return e.Error() == err.Error() }) {
+		return errs
+	}
+	return append(errs, err)
 }

@@ -123,7 +123,7 @@ func (t *write) encode(obj kinds.Object) (op store.Op, err error) {
 	}
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
-	value, revisionAt := form.Append((*buf)[:0], obj)
+	value, revisionAt := form.AppendKept((*buf)[:0], obj)
 	return store.Op{
 		Key: t.key(), Value: bytes.Clone(value), RevisionAt: revisionAt, // no larger than it is: it may be kept
 		Memo: memo, Origin: t.origin(),

@@ -99,6 +99,8 @@ type Kind struct {
 	FinalizersQualified bool
 	// Metadata says when what is wrong with the metadata of a new object is told.
 	Metadata MetadataOrder
+	// NameCheckedAgain says that an update has NameRule look at metadata.generateName as a create has.
+	NameCheckedAgain bool
 	// NameRule checks metadata.name; nil is DNS-1123 subdomain.
 	NameRule func(name string, prefix bool) []string
 

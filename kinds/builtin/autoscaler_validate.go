@@ -31,7 +31,7 @@ func validateAutoscaler(obj, old kinds.Object) field.ErrorList {
 	var e check.Errors
 	spec := check.Root(obj).Child("spec")
 	least, most := spec.Int("minReplicas"), spec.Int("maxReplicas")
-	e.NotNegative(spec, "minReplicas")
+	e.Later().NotNegative(spec, "minReplicas")
 	switch {
 	case most == 0:
 		e.Later().Required(spec.At("maxReplicas"), "")

@@ -28,14 +28,32 @@ func All() []*kinds.Kind {
 		crd.Kind(),
 	}, workloadKinds(), clusterKinds())
 	for _, k := range all {
-		k.FinalizersQualified = !slices.Contains(anyFinalizer, k.Group)
+		k.FinalizersQualified = !slices.Contains(anyFinalizer, k.Group) && k.Kind != "Event"
+		k.NameCheckedAgain = slices.Contains(nameCheckedAgain[k.Group], k.Kind)
 	}
 	return all
 }
 
 // anyFinalizer are the groups in which a finalizer may be any name.
 var anyFinalizer = []string{"admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io",
-	"coordination.k8s.io", "node.k8s.io"}
+	"coordination.k8s.io", "node.k8s.io", "policy"}
+
+// nameCheckedAgain are the kinds, by group, whose updates are checked as if they were creates.
+var nameCheckedAgain = map[string][]string{
+	"": {"ConfigMap", "Endpoints", "LimitRange", "Namespace", "Node", "PersistentVolume", "PersistentVolumeClaim", "Pod",
+		"Secret", "ServiceAccount"},
+	"admissionregistration.k8s.io": {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding",
+		"MutatingWebhookConfiguration", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+		"ValidatingWebhookConfiguration"},
+	"apps":                         {"ControllerRevision"},
+	"discovery.k8s.io":             {"EndpointSlice"},
+	"flowcontrol.apiserver.k8s.io": {"FlowSchema", "PriorityLevelConfiguration"},
+	"networking.k8s.io":            {"Ingress", "IngressClass", "IPAddress"},
+	rbacGroup:                      {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"},
+	"node.k8s.io":                  {"RuntimeClass"},
+	"resource.k8s.io":              {"ResourceClaim", "ResourceClaimTemplate"},
+	"storage.k8s.io":               {"CSINode", "CSIStorageCapacity", "StorageClass", "VolumeAttachment", "VolumeAttributesClass"},
+}
 
 // Set makes the set of all records.
 func Set() *kinds.Set { return kinds.NewSet(All()...) }

@@ -63,6 +63,7 @@ func daemonSet() *kinds.Kind {
 }
 
 func defaultDaemonSet(obj kinds.Object) {
+	tree.Default(obj, "0", "metadata", "annotations", templateGenerationAnnotation)
 	spec := tree.Ensure(obj, "spec")
 	update := tree.Ensure(spec, "updateStrategy")
 	setIfEmpty(update, "type", "RollingUpdate")

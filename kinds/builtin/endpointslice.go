@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -50,7 +51,15 @@ func endpointSlice() *kinds.Kind {
 		},
 		DefaultPropagation: "Background",
 		Strategy: kinds.Strategy{
-			Default:        defaultEndpointSlice,
+			Default: defaultEndpointSlice,
+			PrepareForCreate: func(_ *kinds.Env, obj kinds.Object) error {
+				dropTopology(obj, nil)
+				return nil
+			},
+			PrepareForUpdate: func(_ *kinds.Env, obj, old kinds.Object) error {
+				dropTopology(obj, old)
+				return nil
+			},
 			Validate:       validateEndpointSlice,
 			ValidateCreate: validateNewEndpointSlice,
 			ValidateUpdate: validateEndpointSliceUpdate,
@@ -66,6 +75,25 @@ func endpointSliceWarnings(obj, _ kinds.Object) []string {
 	return []string{"spec.addressType: FQDN endpoints are deprecated"}
 }
 
+// dropTopology drops what v1beta1 had where v1 has nodeName and zone, from endpoints that change. A
+// node's name that it had there already becomes nodeName.
+func dropTopology(obj, old kinds.Object) {
+	if old != nil && tree.Equal(obj["endpoints"], old["endpoints"]) {
+		return
+	}
+	named := map[string]bool{}
+	for _, ep := range tree.Maps(old, "endpoints") {
+		named[tree.Str(ep, "deprecatedTopology", corev1.LabelHostname)] = true
+	}
+	for _, ep := range tree.Maps(obj, "endpoints") {
+		name := tree.Str(ep, "deprecatedTopology", corev1.LabelHostname)
+		if ep["nodeName"] == nil && name != "" && named[name] && len(apivalidation.NameIsDNSSubdomain(name, false)) == 0 {
+			ep["nodeName"] = name
+		}
+		delete(ep, "deprecatedTopology")
+	}
+}
+
 func defaultEndpointSlice(obj kinds.Object) {
 	for _, p := range tree.Maps(obj, "ports") {
 		tree.Default(p, "", "name")
@@ -79,24 +107,24 @@ func validateEndpointSlice(obj kinds.Object) field.ErrorList {
 	return e.List()
 }
 
+var addressTypes = []string{"FQDN", "IPv4", "IPv6"}
+
 func validateNewEndpointSlice(obj kinds.Object) field.ErrorList {
 	var e check.Errors
-	e.Add(validateEndpoints(obj)...)
-	e.OneOf(check.Root(obj), "addressType", "FQDN", "IPv4", "IPv6")
+	e.Later().OneOf(check.Root(obj), "addressType", addressTypes...)
+	validateEndpoints(&e, obj)
 	return e.List()
 }
 
-func validateEndpoints(obj kinds.Object) field.ErrorList {
-	var e check.Errors
+func validateEndpoints(e *check.Errors, obj kinds.Object) {
 	slice := check.Root(obj)
 	if n := slice.Len("endpoints"); n > endpointsMax {
 		e.TooMany(slice.At("endpoints"), n, endpointsMax)
-		return e.List()
+		return
 	}
 	for _, ep := range slice.Each("endpoints") {
-		endpoint(&e, ep, slice.Str("addressType"))
+		endpoint(e, ep, slice.Str("addressType"))
 	}
-	return e.List()
 }
 
 // validateEndpointSliceUpdate looks at endpoints only if they changed: there may be very many.
@@ -104,10 +132,10 @@ func validateEndpointSliceUpdate(obj, old kinds.Object) field.ErrorList {
 	var e check.Errors
 	if obj["addressType"] != old["addressType"] {
 		e.Later().Invalid(check.NewPath("addressType"), nil, check.Immutable)
-		e.Later().OneOf(check.Root(obj), "addressType", "FQDN", "IPv4", "IPv6")
+		e.Later().OneOf(check.Root(obj), "addressType", addressTypes...)
 	}
 	if !tree.Equal(obj["endpoints"], old["endpoints"]) {
-		e.Add(validateEndpoints(obj)...)
+		validateEndpoints(&e, obj)
 	}
 	return e.List()
 }
@@ -137,9 +165,9 @@ func endpointPorts(e *check.Errors, slice check.At) {
 func endpoint(e *check.Errors, ep check.At, kind string) {
 	list, path := ep.Strings("addresses"), ep.At("addresses")
 	if len(list) == 0 {
-		e.Required(path, "")
+		e.Later().Required(path, "")
 	} else if len(list) > addressesMax {
-		e.TooMany(path, len(list), addressesMax)
+		e.Later().TooMany(path, len(list), addressesMax)
 	}
 	for i, address := range list {
 		endpointAddress(e, path, path.Index(i), kind, address)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	utilnet "k8s.io/utils/net"
 
 	"github.com/setpoint-dev/setpoint/kinds"
 	"github.com/setpoint-dev/setpoint/kinds/builtin/pod"
@@ -44,8 +45,8 @@ func node() *kinds.Kind {
 		}},
 		Strategy: kinds.Strategy{
 			Default:                defaultNode,
-			PrepareForCreate:       taintNewNode,
-			PrepareForUpdate:       keepStatus,
+			PrepareForCreate:       prepareNode,
+			PrepareForUpdate:       prepareNodeUpdate,
 			PrepareForStatusUpdate: keepSpec,
 			Validate:               validateNode,
 			ValidateUpdate:         validateNodeUpdate,
@@ -71,13 +72,36 @@ func defaultNode(obj kinds.Object) {
 	}
 }
 
-func taintNewNode(_ *kinds.Env, obj kinds.Object) error {
+// prepareNode takes a new node's status as it is, which other kinds' creates do not.
+func prepareNode(_ *kinds.Env, obj kinds.Object) error {
+	dropUnsupported(obj, nil)
+	if status := tree.Map(obj, "status"); status != nil {
+		delete(status, "config")
+	}
+	taintNewNode(obj)
+	return nil
+}
+
+func prepareNodeUpdate(env *kinds.Env, obj, old kinds.Object) error {
+	dropUnsupported(obj, old)
+	return keepStatus(env, obj, old)
+}
+
+// dropUnsupported drops fields that no node is configured by, unless they were there before.
+func dropUnsupported(obj, old kinds.Object) {
+	for _, name := range []string{"configSource", "podPreemptionPolicy"} {
+		if spec := tree.Map(obj, "spec"); spec != nil && tree.Get(old, "spec", name) == nil {
+			delete(spec, name)
+		}
+	}
+}
+
+func taintNewNode(obj kinds.Object) {
 	taints := tree.List(obj, "spec", "taints")
 	if tree.Find(taints, "key", notReadyTaint) == nil {
 		taint := map[string]any{"key": notReadyTaint, "effect": "NoSchedule"}
 		tree.Set(obj, append(slices.Clip(taints), taint), "spec", "taints")
 	}
-	return nil
 }
 
 func validateNode(obj kinds.Object) field.ErrorList {
@@ -91,7 +115,10 @@ func validateNode(obj kinds.Object) field.ErrorList {
 	for i, cidr := range cidrs {
 		e.CIDR(path.Index(i), cidr)
 	}
-	if !oneOfEachFamily(cidrs) {
+	if _, err := utilnet.IsDualStackCIDRStrings(cidrs); err != nil && len(cidrs) > 1 {
+		e.Add(field.InternalError(path.Field(), fmt.Errorf("invalid PodCIDRs. failed to check with dual stack with error:%w", err)),
+			field.Invalid(path.Field(), cidrs, "may specify no more than one CIDR for each IP family"))
+	} else if !oneOfEachFamily(cidrs) {
 		e.Invalid(path, cidrs, "may specify no more than one CIDR for each IP family")
 	}
 	return e.List()

@@ -152,13 +152,15 @@ func validateBinding(obj kinds.Object, namespaced bool, roles ...string) field.E
 		e.NotSupported(ref.At("apiGroup"), group, rbacGroup)
 	}
 	e.Among(ref, "kind", roles...)
-	if name := ref.Str("name"); name == "" {
-		e.Required(ref.At("name"), "")
-	} else {
+	name := ref.Str("name")
+	if name != "" {
 		e.Messages(ref.At("name"), name, rbacName(name, false))
 	}
 	for _, s := range check.Root(obj).Each("subjects") {
 		subject(&e, s, namespaced)
+	}
+	if name == "" {
+		e.Later().Required(ref.At("name"), "")
 	}
 	return e.List()
 }

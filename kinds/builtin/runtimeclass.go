@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/setpoint-dev/setpoint/kinds"
@@ -43,7 +43,7 @@ func validateRuntimeClass(obj kinds.Object) field.ErrorList {
 	if handler := class.Str("handler"); handler == "" {
 		e.Later().Required(class.At("handler"), "")
 	} else {
-		e.Later().Messages(class.At("handler"), handler, apivalidation.NameIsDNSLabel(handler, false))
+		e.Later().Messages(class.At("handler"), handler, content.IsDNS1123Label(handler))
 	}
 	pod.CheckClass(&e, class)
 	return e.List()

@@ -116,8 +116,8 @@ func defaultService(obj kinds.Object) {
 	if kind == clusterIPType || kind == nodePortType || kind == loadBalancerType {
 		tree.Default(spec, "Cluster", "internalTrafficPolicy")
 	}
-	if kind == externalNameType {
-		delete(spec, "internalTrafficPolicy") // which says nothing there
+	if v := spec["internalTrafficPolicy"]; kind == externalNameType && (v == "Cluster" || v == "Local") {
+		delete(spec, "internalTrafficPolicy") // which says nothing there; another one is complained about
 	}
 	if kind == loadBalancerType {
 		tree.Default(spec, true, "allocateLoadBalancerNodePorts")

@@ -105,7 +105,7 @@ func validateNewStatefulSet(obj kinds.Object) field.ErrorList {
 	var e check.Errors
 	spec := check.Root(obj).Child("spec")
 	for _, claim := range spec.Each("volumeClaimTemplates") {
-		pod.CheckClaimSpec(&e, claim.Child("spec"))
+		pod.CheckClaimSpec(&e, claim.Child("spec"), true)
 	}
 	if name := spec.Str("serviceName"); name != "" {
 		e.DNSLabel(spec.At("serviceName"), name)

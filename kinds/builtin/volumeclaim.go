@@ -68,9 +68,9 @@ func persistentVolumeClaim() *kinds.Kind {
 				return nil
 			},
 			PrepareForStatusUpdate: keepSpec,
-			Validate: func(obj kinds.Object) field.ErrorList {
+			ValidateCreate: func(obj kinds.Object) field.ErrorList {
 				var e check.Errors
-				pod.CheckClaimSpec(&e, check.Root(obj).Child("spec"))
+				pod.CheckClaimSpec(&e, check.Root(obj).Child("spec"), true)
 				return e.List()
 			},
 			ValidateUpdate:       validateClaimUpdate,
@@ -119,6 +119,7 @@ func knownSource(source map[string]any) bool {
 // A bound one may ask for more, and for another class of attributes.
 func validateClaimUpdate(obj, old kinds.Object) field.ErrorList {
 	var e check.Errors
+	pod.CheckClaimSpec(&e, check.Root(obj).Child("spec"), false)
 	spec, was := check.Root(obj).Child("spec"), tree.CopyMap(tree.Map(old, "spec"))
 	if tree.Str(was, "volumeName") == "" {
 		tree.Move("volumeName", spec.Map, was)

@@ -22,9 +22,18 @@ func (s *Schema) Append(dst []byte, obj map[string]any) (out []byte, revisionAt 
 	return e.out, e.revisionAt
 }
 
+// AppendKept is Append in the form in which upstream has an object once it was stored: where types say
+// EmptyIsNull, null stands for an empty list or map that would be written.
+func (s *Schema) AppendKept(dst []byte, obj map[string]any) (out []byte, revisionAt int) {
+	e := encoder{out: dst, revisionAt: -1, kept: true}
+	e.object(s.root(), obj, true)
+	return e.out, e.revisionAt
+}
+
 type encoder struct {
 	out        []byte
 	revisionAt int
+	kept       bool // as AppendKept does
 }
 
 func (e *encoder) object(t *Type, m map[string]any, root bool) {
@@ -46,6 +55,9 @@ func (e *encoder) object(t *Type, m map[string]any, root bool) {
 		if stamp {
 			e.metadata(f.Type, v)
 			continue
+		}
+		if e.kept && t.EmptyIsNull && f.writesNull(v) {
+			v = nil
 		}
 		e.value(f.Type, v)
 	}

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,8 +31,12 @@ type library struct {
 	copies []copied
 }
 
-// copied is a struct that differs from another only in its form in protobuf.
-type copied struct{ to, from *Type }
+// copied is a struct that differs from another in its form in protobuf, or in what server-side apply
+// does to it.
+type copied struct {
+	to, from *Type
+	granular bool
+}
 
 // block is the description of one struct.
 type block struct {
@@ -63,6 +68,7 @@ func (l *library) lookup(name string) *Type {
 		form := c.to.proto
 		*c.to = *c.from
 		c.to.proto = form
+		c.to.Atomic = c.to.Atomic && !c.granular
 	}
 	l.copies = nil
 	return t
@@ -93,10 +99,19 @@ func (l *library) refer(name string) *Type {
 	if !ok {
 		panic(malformed("no block for " + name))
 	}
-	t := &Type{Kind: Struct, Name: name, GoName: shortGoName(name), Atomic: b.atomic, Loose: b.loose}
+	t := &Type{
+		Kind: Struct, Name: name, GoName: shortGoName(name), Atomic: b.atomic, Loose: b.loose,
+		EmptyIsNull: !slices.ContainsFunc(emptyStays, func(group string) bool { return strings.HasPrefix(name, group) }),
+	}
 	l.types[name] = t
 	l.queue = append(l.queue, t)
 	return t
+}
+
+// emptyStays are the groups whose objects upstream keeps as JSON, or does not keep.
+var emptyStays = []string{
+	"io.k8s.apimachinery.",
+	"io.k8s.apiextensions-apiserver.", "io.k8s.kube-aggregator.", "io.k8s.api.authentication.", "io.k8s.api.authorization.",
 }
 
 // shortGoName makes "v1.Pod" of "io.k8s.api.core.v1.Pod".
@@ -177,6 +192,10 @@ func (l *library) options(f *Field, line string, words []string) {
 				panic(malformed("atomic on a struct that others share: " + line))
 			}
 			f.Type.Atomic = true
+		case "granular":
+			from := f.Type
+			f.Type = &Type{}
+			l.copies = append(l.copies, copied{to: f.Type, from: from, granular: true})
 		case "proto":
 			l.setProto(f, value)
 		case "default":

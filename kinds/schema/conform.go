@@ -36,7 +36,7 @@ func (c *conformer) object(t *Type, m map[string]any) {
 		}
 		f := &t.Fields[i]
 		c.at(i)
-		v := f.canonical(t, c.value(f.Type, f.Pointer, m[key]))
+		v := c.value(f.Type, f.Pointer, m[key])
 		if f.omits(v) {
 			delete(m, key)
 		} else {

@@ -292,7 +292,7 @@ func (d *decoder) field(t *Type, i, base int, seen *fieldSet, old map[string]any
 	}
 	seen.add(i)
 	d.at(i)
-	v := f.canonical(t, d.value(f.Type, f.Pointer, prev))
+	v := d.value(f.Type, f.Pointer, prev)
 	d.entries = append(d.entries, entry{key: f.Name, field: i, value: v})
 }
 

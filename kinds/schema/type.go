@@ -41,6 +41,10 @@ type Type struct {
 	// whoever validates the object says what is wrong with it. Fields are written in order of name.
 	Loose bool
 
+	// EmptyIsNull says that a struct's list or map is kept as null where it has nothing in it and is not
+	// left out. Upstream keeps the objects of most kinds as protobuf, which knows no empty list.
+	EmptyIsNull bool
+
 	// ListType is "atomic", "set" or "map" where the schema says so, with the ListKeys of a "map".
 	ListType string
 	ListKeys []string
@@ -178,13 +182,9 @@ func (f *Field) omits(v any) bool {
 	return (f.Optional && f.Type.Kind.hasEmpty() || f.OmitZero) && isEmpty(v)
 }
 
-// canonical is a value of the field in canonical form. An empty list that is written all the same is null:
-// the Go types of built-in kinds are kept as protobuf upstream, which knows no empty list.
-func (f *Field) canonical(owner *Type, v any) any {
-	if list, ok := v.([]any); ok && len(list) == 0 && !f.Optional && !f.Pointer && !owner.Loose {
-		return nil
-	}
-	return v
+// writesNull says that a list or map is kept as null, in a type with EmptyIsNull.
+func (f *Field) writesNull(v any) bool {
+	return !f.Pointer && (f.Type.Kind == List || f.Type.Kind == Map) && isEmpty(v)
 }
 
 // hasEmpty says that omitempty knows an empty value of the kind.

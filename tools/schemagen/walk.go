@@ -34,12 +34,12 @@ import (
 //	{}T {}<v1.ResourceList>T  a map by string; {*}T if values may be null
 //	@io.k8s.api.core.v1.Pod   a struct; @.Pod in the package of the block
 //
-// and the options are patch=strategy,… key=field list=type keys=field,… atomic proto=form
-// default=JSON and, to the end of the line, enum=A|B. In protobuf a list with a Go type of its own is
+// and the options are patch=strategy,… key=field list=type keys=field,… atomic granular
+// proto=form default=JSON and, to the end of the line, enum=A|B. In protobuf a list with a Go type of its own is
 // a message, with its items as field 1, unless its form is repeated; the other forms are of values,
 // or the items of a list or map, that protobuf has not as JSON has them: double, orbool, orarray and
 // orstrings. Behind the name of a block, atomic says that server-side apply replaces the struct as a
-// whole, and loose that values of other types may stand in its place.
+// whole, unless a field of the type says granular, and loose that values of other types may stand in its place.
 type walker struct {
 	defs   *definitions
 	blocks map[string]string // by OpenAPI name; "" while under way
@@ -189,8 +189,9 @@ func options(f reflect.StructField, t reflect.Type, pointer bool, property spec.
 	add("key", f.Tag.Get("patchMergeKey"))
 	add("list", extension(property, "list-type"))
 	add("keys", strings.Join(listMapKeys(property), ","))
-	if extension(property, "map-type") == "atomic" {
-		b.WriteString(" atomic")
+	switch mapType := extension(property, "map-type"); {
+	case mapType == "atomic", mapType == "granular" && f.Type.Kind() != reflect.Map:
+		b.WriteString(" " + mapType)
 	}
 	add("proto", protoForm(f, t))
 	add("default", staticDefault(pointer, property.Default))

@@ -10,8 +10,9 @@ import (
 	"github.com/setpoint-dev/setpoint/kinds/tree"
 )
 
-// CheckClaimSpec checks what a claim, or a template of one, asks for.
-func CheckClaimSpec(e *check.Errors, spec check.At) {
+// CheckClaimSpec checks what a claim, or a template of one, asks for. One that is not fresh may have its
+// source in a group whose name is none.
+func CheckClaimSpec(e *check.Errors, spec check.At, fresh bool) {
 	if spec.Len("accessModes") == 0 {
 		e.Required(spec.At("accessModes"), "at least 1 access mode is required")
 	}
@@ -26,8 +27,8 @@ func CheckClaimSpec(e *check.Errors, spec check.At) {
 	ClassName(e, spec, "storageClassName")
 	e.OptionalOneOf(spec, "volumeMode", "Block", "Filesystem")
 	source, ref := spec.Child("dataSource"), spec.Child("dataSourceRef")
-	dataSource(e, source)
-	dataSource(e, ref)
+	dataSource(e, source, fresh)
+	dataSource(e, ref, fresh)
 	if name := ref.Str("namespace"); name != "" {
 		e.DNSLabel(ref.At("namespace"), name)
 		if source.Exists() {
@@ -69,7 +70,7 @@ func CheckAccessModes(e *check.Errors, spec check.At) {
 	}
 }
 
-func dataSource(e *check.Errors, s check.At) {
+func dataSource(e *check.Errors, s check.At, fresh bool) {
 	if !s.Exists() {
 		return
 	}
@@ -82,7 +83,7 @@ func dataSource(e *check.Errors, s check.At) {
 	if group == "" && kind != "PersistentVolumeClaim" {
 		e.Invalid(s.Path, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup")
 	}
-	if group != "" {
+	if group != "" && fresh {
 		e.Messages(s.At("apiGroup"), group, validation.IsDNS1123Subdomain(group))
 	}
 }
@@ -95,7 +96,7 @@ func ephemeralVolume(e *check.Errors, s check.At) {
 		return
 	}
 	e.TemplateMeta(template.Child("metadata"))
-	CheckClaimSpec(e, template.Child("spec"))
+	CheckClaimSpec(e, template.Child("spec"), true)
 }
 
 // inlineCSI checks a volume that a driver makes for the pod alone.

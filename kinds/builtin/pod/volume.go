@@ -31,28 +31,28 @@ var volumeSources = []volumeSource{
 	{"emptyDir", emptyDir},
 	{"hostPath", hostPath},
 	{"gitRepo", requires("repository")},
-	{"gcePersistentDisk", requires("pdName")},
-	{"awsElasticBlockStore", requires("volumeID")},
+	{"gcePersistentDisk", disk("pdName")},
+	{"awsElasticBlockStore", disk("volumeID")},
 	{"secret", secretVolume},
 	{"nfs", nfs},
-	{"iscsi", requires("targetPortal", "iqn")},
+	{"iscsi", iscsi},
 	{"glusterfs", requires("endpoints", "path")},
-	{"flocker", nil},
+	{"flocker", flocker},
 	{"persistentVolumeClaim", requires("claimName")},
 	{"rbd", requires("monitors", "image")},
-	{"cinder", requires("volumeID")},
+	{"cinder", cinder},
 	{"cephfs", requires("monitors")},
-	{"quobyte", requires("registry", "volume")},
+	{"quobyte", quobyte},
 	{"downwardAPI", downwardAPI},
-	{"fc", nil},
-	{"flexVolume", requires("driver")},
+	{"fc", fibreChannel},
+	{"flexVolume", flexVolume},
 	{"configMap", configMapVolume},
 	{"azureFile", requires("secretName", "shareName")},
 	{"vsphereVolume", requires("volumePath")},
 	{"photonPersistentDisk", requires("pdID")},
 	{"portworxVolume", requires("volumeID")},
-	{"azureDisk", requires("diskName", "diskURI")},
-	{"storageos", nil},
+	{"azureDisk", azureDisk},
+	{"storageos", storageOS},
 	{"projected", projected},
 	{"scaleIO", requires("gateway", "system", "volumeName")},
 	{"csi", inlineCSI},
@@ -65,11 +65,24 @@ var volumeSources = []volumeSource{
 func requires(fields ...string) func(*check.Errors, check.At) {
 	return func(e *check.Errors, source check.At) {
 		for _, name := range fields {
-			if v := source.Get(name); v == nil || v == "" {
+			if absent(source.Get(name)) {
 				e.Required(source.At(name), "")
 			}
 		}
 	}
+}
+
+// absent says that a field has nothing in it.
+func absent(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return true
+	case string:
+		return v == ""
+	case []any:
+		return len(v) == 0
+	}
+	return false
 }
 
 // volumes checks a pod's volumes and returns those that are right, by name.
@@ -95,37 +108,39 @@ func volumes(e *check.Errors, spec check.At) map[string]any {
 	return right
 }
 
-func source(e *check.Errors, v check.At) { oneSource(e, v, volumeSources) }
+func source(e *check.Errors, v check.At) { oneSource(e, v, volumeSources, "") }
 
 // persistentSources are the ways to get a PersistentVolume, in that order. What is in a cluster's storage
 // is named as in a pod, but for credentials.
 var persistentSources = []volumeSource{
 	{"hostPath", hostPath},
-	{"gcePersistentDisk", requires("pdName")},
-	{"awsElasticBlockStore", requires("volumeID")},
-	{"glusterfs", requires("endpoints", "path")},
-	{"flocker", nil},
+	{"gcePersistentDisk", disk("pdName")},
+	{"awsElasticBlockStore", disk("volumeID")},
+	{"glusterfs", persistentGlusterfs},
+	{"flocker", flocker},
 	{"nfs", nfs},
 	{"rbd", requires("monitors", "image")},
-	{"quobyte", requires("registry", "volume")},
+	{"quobyte", quobyte},
 	{"cephfs", requires("monitors")},
-	{"iscsi", requires("targetPortal", "iqn")},
-	{"cinder", requires("volumeID")},
-	{"fc", nil},
-	{"flexVolume", requires("driver")},
-	{"azureFile", requires("secretName", "shareName")},
+	{"iscsi", persistentISCSI},
+	{"cinder", persistentCinder},
+	{"fc", fibreChannel},
+	{"flexVolume", flexVolume},
+	{"azureFile", persistentAzureFile},
 	{"vsphereVolume", requires("volumePath")},
 	{"photonPersistentDisk", requires("pdID")},
 	{"portworxVolume", requires("volumeID")},
-	{"azureDisk", requires("diskName", "diskURI")},
+	{"azureDisk", azureDisk},
 	{"scaleIO", requires("gateway", "system", "volumeName")},
 	{"local", localVolume},
-	{"storageos", nil},
+	{"storageos", persistentStorageOS},
 	{"csi", csiVolume},
 }
 
 // CheckPersistentSource checks where the spec of a PersistentVolume says that it is.
-func CheckPersistentSource(e *check.Errors, spec check.At) { oneSource(e, spec, persistentSources) }
+func CheckPersistentSource(e *check.Errors, spec check.At) {
+	oneSource(e, spec, persistentSources, "flexVolume") // upstream lets this one stand beside another
+}
 
 // PersistentSource returns what a PersistentVolume's spec says of where it is, by the field it says it in.
 func PersistentSource(spec map[string]any) map[string]any {
@@ -185,22 +200,19 @@ func csiVolume(e *check.Errors, s check.At) {
 // oddNames are what upstream calls some sources when there is another one before them.
 var oddNames = map[string]string{"cephfs": "cephFS", "downwardAPI": "downwarAPI"}
 
-// oneSource checks that there is one of some sources, and that it is right.
-func oneSource(e *check.Errors, v check.At, sources []volumeSource) {
+// oneSource checks that there is one of some sources, and that it is right. The one that beside names
+// may come second.
+func oneSource(e *check.Errors, v check.At, sources []volumeSource, beside string) {
 	found := false
 	for _, s := range sources {
 		at := v.Child(s.name)
 		switch {
 		case !at.Exists():
-		case found && s.name == "flexVolume" && v.Has("capacity"):
-			s.rules(e, at) // upstream lets a persistent volume have this one beside another
-		case found:
+		case found && s.name != beside:
 			e.Forbidden(v.At(cmp.Or(oddNames[s.name], s.name)), oneVolume)
 		default:
 			found = true
-			if s.rules != nil {
-				s.rules(e, at)
-			}
+			s.rules(e, at)
 		}
 	}
 	if !found {

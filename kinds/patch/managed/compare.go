@@ -280,7 +280,7 @@ func element(t *schema.Type, item any) (string, error) {
 		v, ok := m[key]
 		if !ok {
 			if f := t.Elem.Field(key); f != nil {
-				v = f.Default
+				v = absentKey(f)
 			}
 			if v == nil {
 				return "", fmt.Errorf("omits key field %q and has no default for it", key)

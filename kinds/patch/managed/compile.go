@@ -95,6 +95,24 @@ func (c *compiler) elem(t *schema.Type) smd.TypeRef {
 	return ref
 }
 
+// absentKey is what a field that is not there counts as where it is one of a list's keys: its default,
+// or the zero value of a scalar that is written even then. Nil: it has to be there.
+func absentKey(f *schema.Field) any {
+	switch {
+	case f.Default != nil:
+		return f.Default
+	case f.Optional, f.OmitZero, f.Pointer:
+		return nil
+	}
+	switch f.Type.Kind {
+	case schema.String:
+		return ""
+	case schema.Int32, schema.Int64:
+		return int64(0)
+	}
+	return nil
+}
+
 func (c *compiler) structure(t *schema.Type) string {
 	if name, ok := c.names[t]; ok {
 		return name
@@ -107,7 +125,7 @@ func (c *compiler) structure(t *schema.Type) string {
 	m := &smd.Map{ElementRelationship: relationship(t.Atomic), Fields: make([]smd.StructField, len(t.Fields))}
 	for i := range t.Fields {
 		f := &t.Fields[i]
-		m.Fields[i] = smd.StructField{Name: f.Name, Type: c.ref(f.Type), Default: f.Default}
+		m.Fields[i] = smd.StructField{Name: f.Name, Type: c.ref(f.Type), Default: absentKey(f)}
 	}
 	switch {
 	case t.PreserveUnknown && t.Loose:
