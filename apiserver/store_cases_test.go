@@ -117,8 +117,8 @@ func (s *site) churn(seed uint64, writers, each int) {
 // TestB005_StreamsNeverGoBack opens watches at recent revisions while many write. Each goes forward only,
 // and what was listed at its revision, with what it shows, is what is listed in the end.
 func TestB005_StreamsNeverGoBack(t *testing.T) {
-	const writers = 64
 	s, seed, count := newSite(t), storetest.Seed(t), storetest.Rounds(t, 200)
+	writers := min(64, count/12)
 	s.configMap("first", "")
 	_, begin := s.known()
 	var watches sync.WaitGroup
