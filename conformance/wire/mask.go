@@ -19,6 +19,8 @@ import (
 //     <address> and <port>, and a continue token <token>.
 //   - several causes of an error are in order, and the message that lists them again ends before it does:
 //     Kubernetes finds some by walking over maps.
+//   - managedFields of one operation are in order of their managers: they are ordered by seconds, and how
+//     many of these pass differs.
 //   - the description of a table's column is left out: it is for people.
 type mask struct {
 	uids, revisions, names map[string]string
@@ -102,10 +104,27 @@ func (m *mask) metadata(owner, meta map[string]any) {
 	if token, ok := meta["continue"].(string); ok && token != "" {
 		meta["continue"] = "<token>"
 	}
+	if entries, ok := meta["managedFields"].([]any); ok {
+		orderByManager(entries)
+	}
 	prefix, _ := meta["generateName"].(string)
 	name, _ := meta["name"].(string)
 	if prefix != "" && len(name) > 5 {
 		m.names[name] = name[:len(name)-5] + "<generated>"
+	}
+}
+
+// orderByManager sorts what stands together of the same operation.
+func orderByManager(entries []any) {
+	for len(entries) > 0 {
+		same := slices.IndexFunc(entries, func(e any) bool { return at(e, "operation") != at(entries[0], "operation") })
+		if same < 0 {
+			same = len(entries)
+		}
+		slices.SortStableFunc(entries[:same], func(a, b any) int {
+			return cmp.Compare(fmt.Sprint(at(a, "manager"), at(a, "subresource")), fmt.Sprint(at(b, "manager"), at(b, "subresource")))
+		})
+		entries = entries[same:]
 	}
 }
 
