@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strconv"
@@ -89,7 +90,7 @@ func TestExecOnATerminal(t *testing.T) {
 	ended := make(chan int32, 1)
 	go func() {
 		code, err := p.Runtime.Exec(t.Context(), id, []string{"sh", "-c",
-			`[ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo all; trap 'stty size' WINCH; echo begun; while read line; do echo "got $line"; done; exit 5`},
+			`[ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo all; echo begun; while read line; do echo "got $line at $(stty size)"; done; exit 5`},
 			node.Streams{Stdin: in, Stdout: shows, TTY: true, Resize: sizes})
 		if err != nil {
 			t.Error(err)
@@ -98,10 +99,13 @@ func TestExecOnATerminal(t *testing.T) {
 	}()
 	shows.await(t, "all\r\nbegun\r\n")
 	sizes <- nodewire.Size{Width: 101, Height: 37}
-	io.WriteString(typing, "hello\n")
-	shows.await(t, "got hello\r\n")
-	io.WriteString(typing, "more\n") // a shell runs the trap when its read ends
-	shows.await(t, "37 101")
+	for n := 0; !strings.Contains(shows.String(), "at 37 101\r\n"); n++ { // it has that size some time
+		if n == 1000 {
+			t.Fatalf("the size never came\n%s", shows)
+		}
+		fmt.Fprintln(typing, n)
+		shows.await(t, fmt.Sprintf("got %d at ", n))
+	}
 	typing.Close()
 	if code := <-ended; code != 5 {
 		t.Errorf("ended with %d, want 5\n%s", code, shows)
