@@ -77,7 +77,7 @@ func isPlainQuantity(text string) bool {
 // canonicalTime spells a time as metav1.Time or metav1.MicroTime does after reading it: nil for the
 // zero time.
 func canonicalTime(kind Kind, text string) (any, error) {
-	if kind == Time && isPlainTime(text) {
+	if isPlainTime(kind, text) {
 		return text, nil
 	}
 	layout := time.RFC3339
@@ -101,10 +101,13 @@ func formatTime(kind Kind, t time.Time) any {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// isPlainTime says that the text is canonical for sure: "2006-01-02T15:04:05Z" with a day that
-// every month has.
-func isPlainTime(text string) bool {
-	const shape = "0000-00-00T00:00:00Z"
+// isPlainTime says that the text is canonical for sure: "2006-01-02T15:04:05Z", with the fraction that
+// a MicroTime has, and a day that every month has.
+func isPlainTime(kind Kind, text string) bool {
+	shape := "0000-00-00T00:00:00Z"
+	if kind == MicroTime {
+		shape = "0000-00-00T00:00:00.000000Z"
+	}
 	if len(text) != len(shape) {
 		return false
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,6 +44,7 @@ func TestQuantities_AreSpelledAsUpstreamSpellsThem(t *testing.T) {
 
 func TestTimes_AreSpelledAsUpstreamSpellsThem(t *testing.T) {
 	event := schema.Builtin("io.k8s.api.core.v1.Event")
+	var texts []string
 	for _, text := range []string{
 		"2026-01-02T03:04:05Z", "2026-12-28T23:59:59Z", "2026-02-29T00:00:00Z", "2028-02-29T00:00:00Z", "2026-13-01T00:00:00Z",
 		"2026-01-00T00:00:00Z", "2026-01-32T00:00:00Z", "2026-01-01T24:00:00Z", "2026-01-01T00:60:00Z", "2026-01-01T00:00:60Z",
@@ -50,6 +52,9 @@ func TestTimes_AreSpelledAsUpstreamSpellsThem(t *testing.T) {
 		"0001-01-01T00:00:00Z", "0999-01-01T00:00:00Z", "9999-12-31T23:59:59-01:00", "2026-01-01", "",
 		"2026-01-01T00:00:00.000001Z", "2026-01-01T00:00:00.1234567Z",
 	} {
+		texts = append(texts, text, strings.TrimSuffix(text, "Z")+".250000Z", strings.TrimSuffix(text, "Z")+".25000:Z")
+	}
+	for _, text := range texts {
 		body, err := json.Marshal(object{"firstTimestamp": text})
 		if err != nil {
 			t.Fatal(err)
