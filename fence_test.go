@@ -18,13 +18,14 @@ import (
 	"github.com/setpoint-dev/setpoint"
 	"github.com/setpoint-dev/setpoint/apiserver"
 	"github.com/setpoint-dev/setpoint/lease"
+	"github.com/setpoint-dev/setpoint/store/etcd/etcdtest"
 )
 
 // A term ends at one control plane while many write in it at the other: new objects, which no revision
 // guards. Nothing is committed after the end, and who is refused is told why.
 func TestFencesHoldBetweenControlPlanes(t *testing.T) {
 	const terms, writers = 10, 8
-	at := etcdURL(t)
+	at := "etcd://" + etcdtest.Start(t)
 	_, a := startShared(t, setpoint.Options{Store: at, Controllers: []string{"none"}})
 	second, _ := startShared(t, setpoint.Options{Store: at, Controllers: []string{"none"}})
 	leases := a.CoordinationV1().Leases("default")

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,7 +14,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"go.etcd.io/etcd/server/v3/embed"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,22 +22,8 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/setpoint-dev/setpoint"
+	"github.com/setpoint-dev/setpoint/store/etcd/etcdtest"
 )
-
-// etcdURL starts an etcd, and returns how to name it as a store.
-func etcdURL(t *testing.T) string {
-	conf := embed.NewConfig()
-	conf.Dir, conf.LogLevel, conf.UnsafeNoFsync = t.TempDir(), "fatal", true
-	anywhere := []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
-	conf.ListenClientUrls, conf.ListenPeerUrls = anywhere, anywhere
-	e, err := embed.StartEtcd(conf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(e.Close)
-	<-e.Server.ReadyNotify()
-	return "etcd://" + e.Clients[0].Addr().String()
-}
 
 // startShared starts a control plane on a store that others may share, and returns a client of it.
 func startShared(t *testing.T, options setpoint.Options) (*setpoint.ControlPlane, kubernetes.Interface) {
@@ -58,7 +42,7 @@ func startShared(t *testing.T, options setpoint.Options) (*setpoint.ControlPlane
 // Two control planes on one etcd are one to their clients, and when the one whose controllers work
 // ends, the other's go on.
 func TestControlPlanesShareAStore(t *testing.T) {
-	at := etcdURL(t)
+	at := "etcd://" + etcdtest.Start(t)
 	first, a := startShared(t, setpoint.Options{Store: at})
 	if _, err := a.AppsV1().Deployments("default").Create(t.Context(), deployment(1), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -108,7 +92,7 @@ func awaitPods(t *testing.T, c kubernetes.Interface, want int) {
 // and both tell the same story of it.
 func TestControlPlanesOnOneStoreAreOne(t *testing.T) {
 	const clients, counts, names = 8, 15, 20
-	both, at := make([]kubernetes.Interface, 2), etcdURL(t)
+	both, at := make([]kubernetes.Interface, 2), "etcd://"+etcdtest.Start(t)
 	for i := range both {
 		_, both[i] = startShared(t, setpoint.Options{
 			Store: at, Controllers: []string{"none"}, ServiceCIDR: netip.MustParsePrefix("10.0.0.0/21"),
@@ -231,7 +215,7 @@ func TestControllersOfOneControlPlaneHaveEffects(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits until a lease has run out")
 	}
-	at := etcdURL(t)
+	at := "etcd://" + etcdtest.Start(t)
 	way := newWay(t, strings.TrimPrefix(at, "etcd://"))
 	anew := make(chan struct{})
 	_, a := startShared(t, setpoint.Options{
@@ -366,7 +350,7 @@ func (r *waiting) Read(p []byte) (int, error) {
 // Somebody takes the lease of the controllers away. Requests are served on, and the controllers go on when
 // they have it again.
 func TestControllersBeginAnewWhenTheyLoseTheirLease(t *testing.T) {
-	cp, c := startShared(t, setpoint.Options{Store: etcdURL(t)})
+	cp, c := startShared(t, setpoint.Options{Store: "etcd://" + etcdtest.Start(t)})
 	if _, err := c.AppsV1().Deployments("default").Create(t.Context(), deployment(1), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

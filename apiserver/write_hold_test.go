@@ -5,17 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
-
-	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/setpoint-dev/setpoint/apiserver"
 	"github.com/setpoint-dev/setpoint/kinds/tree"
 	"github.com/setpoint-dev/setpoint/store"
 	"github.com/setpoint-dev/setpoint/store/etcd"
+	"github.com/setpoint-dev/setpoint/store/etcd/etcdtest"
 	"github.com/setpoint-dev/setpoint/store/memory"
 )
 
@@ -64,20 +62,9 @@ func onEngines(t *testing.T, test func(t *testing.T, open func() store.Store)) {
 
 // onEtcd starts an etcd, and opens stores on it.
 func onEtcd(t *testing.T) func() store.Store {
-	conf := embed.NewConfig()
-	conf.Dir, conf.LogLevel, conf.UnsafeNoFsync = t.TempDir(), "fatal", true
-	anywhere := []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
-	conf.ListenClientUrls, conf.ListenPeerUrls = anywhere, anywhere
-	e, err := embed.StartEtcd(conf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(e.Close)
-	<-e.Server.ReadyNotify()
+	address := etcdtest.Start(t)
 	return func() store.Store {
-		s, err := etcd.Open(t.Context(), etcd.Options{
-			Endpoints: []string{e.Clients[0].Addr().String()}, Timeout: patience,
-		})
+		s, err := etcd.Open(t.Context(), etcd.Options{Endpoints: []string{address}, Timeout: patience})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,14 +2,14 @@ package main
 
 import (
 	"fmt"
-	"net/url"
 	"testing"
 
-	"go.etcd.io/etcd/server/v3/embed"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/setpoint-dev/setpoint/store/etcd/etcdtest"
 )
 
 // Two servers, each a process of its own, keep their objects on one etcd: what one acknowledged the
@@ -18,7 +18,7 @@ func TestServersOnOneEtcd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits until a lease has run out")
 	}
-	store := "--store=" + etcdURL(t)
+	store := "--store=etcd://" + etcdtest.Start(t)
 	first := newMachine(t, "server", store)
 	second := newMachine(t, "server", store)
 
@@ -60,19 +60,4 @@ func webOf(replicas int32) *appsv1.Deployment {
 func awaitPods(m *machine, want int) {
 	m.t.Helper()
 	until(m, fmt.Sprint(want, " pods"), &corev1.PodList{}, func(l *corev1.PodList) bool { return len(l.Items) == want })
-}
-
-// etcdURL starts an etcd, and returns how to name it as a store.
-func etcdURL(t *testing.T) string {
-	conf := embed.NewConfig()
-	conf.Dir, conf.LogLevel, conf.UnsafeNoFsync = t.TempDir(), "fatal", true
-	anywhere := []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
-	conf.ListenClientUrls, conf.ListenPeerUrls = anywhere, anywhere
-	e, err := embed.StartEtcd(conf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(e.Close)
-	<-e.Server.ReadyNotify()
-	return "etcd://" + e.Clients[0].Addr().String()
 }

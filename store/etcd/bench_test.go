@@ -9,6 +9,7 @@ import (
 
 	"github.com/setpoint-dev/setpoint/store"
 	"github.com/setpoint-dev/setpoint/store/etcd"
+	"github.com/setpoint-dev/setpoint/store/etcd/etcdtest"
 )
 
 // spread has clients do something b.N times in all, and reports how often in a second.
@@ -38,7 +39,7 @@ func spread(b *testing.B, clients int, do func(i int64) error) {
 // etcd's client alone, on one member in the same process.
 func BenchmarkBesideRaw(b *testing.B) {
 	ctx := context.Background()
-	address := member(b)
+	address := etcdtest.Start(b)
 	s := open(b, etcd.Options{Endpoints: []string{address}, Prefix: space()})
 	client := raw(b, address)
 	value := string(make([]byte, 1024))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/setpoint-dev/setpoint/store"
 	"github.com/setpoint-dev/setpoint/store/etcd"
+	"github.com/setpoint-dev/setpoint/store/etcd/etcdtest"
 	"github.com/setpoint-dev/setpoint/store/storetest"
 )
 
@@ -19,7 +20,7 @@ import (
 func TestB006_WatchesOpenedWhileTheFeedBreaks(t *testing.T) {
 	const openers = 8
 	seed, each := storetest.Seed(t), max(1, storetest.Rounds(t, 80)/openers)
-	address, prefix := member(t), space()
+	address, prefix := etcdtest.Start(t), space()
 	p := newProxy(t, address)
 	s := open(t, etcd.Options{Endpoints: []string{p.address()}, Prefix: prefix, Timeout: patience})
 	writer := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix, Timeout: patience})
@@ -93,7 +94,7 @@ func followFor(ctx context.Context, s *etcd.Store, changes int) error {
 // TestB015_PausedStoreReadsNothingOld has a store hear nothing, as one whose process is stopped. A read that
 // begins after another store's commit was acknowledged waits, and has it when it can hear again.
 func TestB015_PausedStoreReadsNothingOld(t *testing.T) {
-	address, prefix := member(t), space()
+	address, prefix := etcdtest.Start(t), space()
 	p := newProxy(t, address)
 	paused := open(t, etcd.Options{Endpoints: []string{p.address()}, Prefix: prefix, Timeout: patience})
 	other := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix})
@@ -119,7 +120,7 @@ func TestB015_PausedStoreReadsNothingOld(t *testing.T) {
 // TestLargeCommitOnWhatIsNotSoAnyMore has a commit of more keys than are guarded one by one, with a
 // condition that another store has made wrong without this one having heard of it.
 func TestLargeCommitOnWhatIsNotSoAnyMore(t *testing.T) {
-	address, prefix := member(t), space()
+	address, prefix := etcdtest.Start(t), space()
 	p := newProxy(t, address)
 	s := open(t, etcd.Options{Endpoints: []string{p.address()}, Prefix: prefix, Timeout: patience})
 	other := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix})

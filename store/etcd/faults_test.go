@@ -11,6 +11,7 @@ import (
 
 	"github.com/setpoint-dev/setpoint/store"
 	"github.com/setpoint-dev/setpoint/store/etcd"
+	"github.com/setpoint-dev/setpoint/store/etcd/etcdtest"
 	"github.com/setpoint-dev/setpoint/store/storetest"
 	"github.com/setpoint-dev/setpoint/store/storetest/checker"
 )
@@ -47,7 +48,7 @@ func (f *fleet) Close() error              { return nil }
 
 // The checker judges three stores on one cluster as one.
 func TestCheckerOnSeveralStores(t *testing.T) {
-	f, address, prefix := &fleet{}, member(t), space()
+	f, address, prefix := &fleet{}, etcdtest.Start(t), space()
 	for range 3 {
 		options := etcd.Options{Endpoints: []string{address}, Prefix: prefix, Timeout: patience}
 		f.stores = append(f.stores, open(t, options))

@@ -17,6 +17,7 @@ import (
 
 	"github.com/setpoint-dev/setpoint/store"
 	"github.com/setpoint-dev/setpoint/store/etcd"
+	"github.com/setpoint-dev/setpoint/store/etcd/etcdtest"
 )
 
 // soon is the Timeout of stores that are to fail.
@@ -247,7 +248,7 @@ func TestStoresDoNotFillEtcd(t *testing.T) {
 
 func TestEtcdThatCannotBeUsed(t *testing.T) {
 	secure := secureMember(t)
-	plain := member(t)
+	plain := etcdtest.Start(t)
 	auth := raw(t, plain)
 	for _, do := range []func() error{
 		func() error { _, err := auth.RoleAdd(t.Context(), "root"); return err },

@@ -10,12 +10,13 @@ import (
 
 	"github.com/setpoint-dev/setpoint/store"
 	"github.com/setpoint-dev/setpoint/store/etcd"
+	"github.com/setpoint-dev/setpoint/store/etcd/etcdtest"
 )
 
 // Commits that wait together share transactions, also those that are fenced by one lease, and each has
 // a revision of its own, which is known to a store that knows nothing of the transaction, too.
 func TestCommitsShareTransactions(t *testing.T) {
-	address := member(t)
+	address := etcdtest.Start(t)
 	p, prefix := newProxy(t, address), space()
 	s := open(t, etcd.Options{Endpoints: []string{p.address()}, Prefix: prefix, Timeout: patience})
 	lease := commit(t, s, put("a/lease", "1")).Revision
@@ -73,7 +74,7 @@ func TestCommitsShareTransactions(t *testing.T) {
 
 // Commits of one key, each by what the one before has made, cost a transaction each, and none that fails.
 func TestCommitsOfAKeyDoNotMeetInEtcd(t *testing.T) {
-	address := member(t)
+	address := etcdtest.Start(t)
 	s := open(t, etcd.Options{Endpoints: []string{address}, Prefix: space(), Timeout: patience})
 	before := served(t, address, "Txn")
 	const writers = 100
@@ -93,7 +94,7 @@ func TestCommitsOfAKeyDoNotMeetInEtcd(t *testing.T) {
 
 // A commit of one who has lost a lease fails, also if it waits together with the one that took it.
 func TestCommitBehindTheLossOfItsLease(t *testing.T) {
-	address := member(t)
+	address := etcdtest.Start(t)
 	p := newProxy(t, address)
 	s := open(t, etcd.Options{Endpoints: []string{p.address()}, Prefix: space(), Timeout: patience})
 	for round := range 20 {
@@ -135,7 +136,7 @@ func TestCommitBehindTheLossOfItsLease(t *testing.T) {
 // A store that was asked to be quiet sends nothing until the time is over, if whoever asked is never
 // through.
 func TestStoreIsQuietWhenAsked(t *testing.T) {
-	address, prefix := member(t), space()
+	address, prefix := etcdtest.Start(t), space()
 	s := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix, Timeout: patience})
 	before := commit(t, s, put("a/x", "1")).Revision
 	asked := time.Now()
@@ -153,7 +154,7 @@ func TestStoreIsQuietWhenAsked(t *testing.T) {
 
 // Commits of many keys come through while four stores write all the time.
 func TestLargeCommitIsNotStarved(t *testing.T) {
-	address, prefix := member(t), space()
+	address, prefix := etcdtest.Start(t), space()
 	options := etcd.Options{Endpoints: []string{address}, Prefix: prefix, Timeout: patience}
 	const stores, writers = 4, 16
 	var all []*etcd.Store

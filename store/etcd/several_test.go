@@ -17,6 +17,7 @@ import (
 
 	"github.com/setpoint-dev/setpoint/store"
 	"github.com/setpoint-dev/setpoint/store/etcd"
+	"github.com/setpoint-dev/setpoint/store/etcd/etcdtest"
 )
 
 func pod(path string) store.Key { return store.Key{Resource: "pods", Path: path} }
@@ -49,7 +50,7 @@ func value(t testing.TB, s store.Store, path string) string {
 }
 
 func TestB015_ReadsSeeWhatAnotherAcknowledged(t *testing.T) {
-	address, prefix := member(t), space()
+	address, prefix := etcdtest.Start(t), space()
 	a := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix})
 	b := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix})
 	for i := range 300 {
@@ -67,7 +68,7 @@ func TestB015_ReadsSeeWhatAnotherAcknowledged(t *testing.T) {
 
 // A client that comes from one server to another brings a revision that the other may not know yet.
 func TestRevisionsOfOthersAreNotTheFuture(t *testing.T) {
-	address, prefix := member(t), space()
+	address, prefix := etcdtest.Start(t), space()
 	a := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix})
 	b := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix})
 	for i := range 100 {
@@ -87,7 +88,7 @@ func TestRevisionsOfOthersAreNotTheFuture(t *testing.T) {
 
 // Writers on two stores add to one counter; each addition goes by what it expects.
 func TestNoUpdateIsLostBetweenStores(t *testing.T) {
-	address, prefix := member(t), space()
+	address, prefix := etcdtest.Start(t), space()
 	a := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix})
 	b := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix})
 	commit(t, a, put("a/n", ""))
@@ -127,7 +128,7 @@ func TestNoUpdateIsLostBetweenStores(t *testing.T) {
 }
 
 func TestCommitWhoseAnswerIsLost(t *testing.T) {
-	address, prefix := member(t), space()
+	address, prefix := etcdtest.Start(t), space()
 	p := newProxy(t, address)
 	a := open(t, etcd.Options{Endpoints: []string{p.address()}, Prefix: prefix})
 	b := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix})
@@ -165,7 +166,7 @@ func TestCommitWhoseAnswerIsLost(t *testing.T) {
 // A request arrives at etcd long after everybody has given it up. What it was to do has been done by
 // another one, and undone: it is not done again.
 func TestTransactionThatArrivesLate(t *testing.T) {
-	address, prefix := member(t), space()
+	address, prefix := etcdtest.Start(t), space()
 	p := newProxy(t, address)
 	a := open(t, etcd.Options{Endpoints: []string{p.address()}, Prefix: prefix})
 	b := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix})
@@ -185,7 +186,7 @@ func TestTransactionThatArrivesLate(t *testing.T) {
 // Reads that wait together cost one request: while etcd has not answered the first, all that come are
 // answered by the next.
 func TestReadsShareARequest(t *testing.T) {
-	address := member(t)
+	address := etcdtest.Start(t)
 	p := newProxy(t, address)
 	s := open(t, etcd.Options{Endpoints: []string{p.address()}, Prefix: space(), Timeout: patience})
 	const readers = 200
@@ -250,7 +251,7 @@ func untilServed(t *testing.T, address, method string, count int) {
 }
 
 func TestStoreThatWasAwayTooLong(t *testing.T) {
-	address, prefix := member(t), space()
+	address, prefix := etcdtest.Start(t), space()
 	p := newProxy(t, address)
 	a := open(t, etcd.Options{Endpoints: []string{p.address()}, Prefix: prefix})
 	b := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix})
@@ -327,7 +328,7 @@ func raw(t testing.TB, address string) *clientv3.Client {
 }
 
 func TestHistoryOutlivesTheProcess(t *testing.T) {
-	address, prefix := member(t), space()
+	address, prefix := etcdtest.Start(t), space()
 	a := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix})
 	first := commit(t, a, put("a/x", "1")).Revision
 	gone := put("a/x", "last")
@@ -354,7 +355,7 @@ func TestHistoryOutlivesTheProcess(t *testing.T) {
 }
 
 func TestForeignKeysStopReadsInsteadOfBecomingObjects(t *testing.T) {
-	address, prefix := member(t), space()
+	address, prefix := etcdtest.Start(t), space()
 	s := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix, Timeout: 300 * time.Millisecond})
 	if _, err := raw(t, address).Put(t.Context(), prefix+"/o/pods/a/x", "{}"); err != nil {
 		t.Fatal(err)
@@ -368,7 +369,7 @@ func TestForeignKeysStopReadsInsteadOfBecomingObjects(t *testing.T) {
 // A commit of more keys than etcd takes side by side is as any other: whole, conditional, and in one
 // revision.
 func TestCommitOfManyKeys(t *testing.T) {
-	address, prefix := member(t), space()
+	address, prefix := etcdtest.Start(t), space()
 	a := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix})
 	b := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix})
 	var first, second []store.Op
@@ -411,7 +412,7 @@ func TestCommitOfManyKeys(t *testing.T) {
 }
 
 func TestCommitsThatEtcdNeverTakes(t *testing.T) {
-	address := member(t)
+	address := etcdtest.Start(t)
 	s := open(t, etcd.Options{Endpoints: []string{address}, Prefix: space()})
 	var many []store.Op
 	for i := range 5000 { // what etcd lets a nested transaction have
