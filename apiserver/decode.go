@@ -92,21 +92,28 @@ type body struct {
 	declared bool
 }
 
-// readObject reads the request's body as an object of a type.
-func readObject(r *request, gvk schema.GroupVersionKind, s *compiled.Schema) (*body, error) {
+// readObject reads the request's body as an object of a type, and begins the write that it asks for.
+// Possible errors: 400, 413, 415, 422.
+func (s *Server) readObject(
+	w http.ResponseWriter, r *request, gvk schema.GroupVersionKind, as *compiled.Schema,
+) (*body, *write, error) {
 	media, err := bodyType(r)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	data, err := readBody(r)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	declared := r.kind.Declared && s == r.kind.Schema
-	if media == protobufType && !s.HasProto() {
-		return nil, errBodyType("application/json, application/yaml")
+	if media == protobufType && !as.HasProto() {
+		return nil, nil, errBodyType("application/json, application/yaml")
 	}
-	return &body{gvk: gvk, kinds: r.kinds, schema: s, media: media, data: data, declared: declared}, nil
+	t, err := s.newWrite(w, r, "")
+	if err != nil {
+		return nil, nil, err
+	}
+	declared := r.kind.Declared && as == r.kind.Schema
+	return &body{gvk: gvk, kinds: r.kinds, schema: as, media: media, data: data, declared: declared}, t, nil
 }
 
 // decode turns the body into a canonical tree of the type, which the caller owns, and a list of

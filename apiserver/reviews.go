@@ -47,11 +47,7 @@ func (s *Server) readReview(w http.ResponseWriter, r *request, into any) error {
 	if _, err := negotiatePlain(r); err != nil {
 		return err
 	}
-	b, err := readObject(r, r.kind.GVK(), r.kind.Schema)
-	if err != nil {
-		return err
-	}
-	t, err := s.newWrite(w, r, "")
+	b, t, err := s.readObject(w, r, r.kind.GVK(), r.kind.Schema)
 	if err != nil {
 		return err
 	}

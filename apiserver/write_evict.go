@@ -28,11 +28,7 @@ var budgetGVK = schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "P
 // that of evictions at the same time no more go through than are allowed, and none that comes to nothing
 // costs anything.
 func (s *Server) evict(w http.ResponseWriter, r *request) error {
-	b, err := readObject(r, evictionGVK, compiled.Builtin("io.k8s.api.policy.v1.Eviction"))
-	if err != nil {
-		return err
-	}
-	t, err := s.newWrite(w, r, "")
+	b, t, err := s.readObject(w, r, evictionGVK, compiled.Builtin("io.k8s.api.policy.v1.Eviction"))
 	if err != nil {
 		return err
 	}

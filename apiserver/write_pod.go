@@ -41,11 +41,7 @@ func (s *Server) bindByName(w http.ResponseWriter, r *request) error {
 
 // bind answers POST of a pod's binding subresource: it gives the pod to a node, once.
 func (s *Server) bind(w http.ResponseWriter, r *request) error {
-	b, err := readObject(r, bindingGVK, compiled.Builtin("io.k8s.api.core.v1.Binding"))
-	if err != nil {
-		return err
-	}
-	t, err := s.newWrite(w, r, "")
+	b, t, err := s.readObject(w, r, bindingGVK, compiled.Builtin("io.k8s.api.core.v1.Binding"))
 	if err != nil {
 		return err
 	}

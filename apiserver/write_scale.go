@@ -38,11 +38,7 @@ func (s *Server) getScale(w http.ResponseWriter, r *request) error {
 
 // updateScale answers PUT of a scale subresource.
 func (s *Server) updateScale(w http.ResponseWriter, r *request) error {
-	b, err := readObject(r, scaleGVK, scaleSchema())
-	if err != nil {
-		return err
-	}
-	t, err := s.newWrite(w, r, "")
+	b, t, err := s.readObject(w, r, scaleGVK, scaleSchema())
 	if err != nil {
 		return err
 	}

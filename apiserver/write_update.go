@@ -21,11 +21,7 @@ func (s *Server) update(w http.ResponseWriter, r *request) error {
 	if _, err := negotiate(r); err != nil {
 		return err
 	}
-	b, err := readObject(r, r.kind.GVK(), r.kind.Schema)
-	if err != nil {
-		return err
-	}
-	t, err := s.newWrite(w, r, "")
+	b, t, err := s.readObject(w, r, r.kind.GVK(), r.kind.Schema)
 	if err != nil {
 		return err
 	}
