@@ -70,6 +70,15 @@ func (e *elector) claim(now time.Time, l *coordinationv1.Lease, epoch int64) {
 	l.Spec.LeaseTransitions = ptr.To(int32(epoch))
 }
 
+// extend returns the lease that renews the term, or nil if there is none to renew: what is done in a term
+// that is over must not go on in another, whose fence it does not carry.
+func (e *elector) extend(now time.Time) *coordinationv1.Lease {
+	if !e.leads(now) {
+		return nil
+	}
+	return e.renewal(now)
+}
+
 func (e *elector) renewal(now time.Time) *coordinationv1.Lease {
 	l := e.seen.DeepCopy()
 	l.Spec.RenewTime = ptr.To(metav1.NewMicroTime(now))

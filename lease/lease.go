@@ -107,8 +107,9 @@ func (o *Options) fill() error {
 		o.Logger = slog.Default()
 	}
 	switch {
-	case o.Client == nil, o.Name == "", o.Holder == "":
-		return errors.New("lease: Client, Name and Holder must be set")
+	case o.Client == nil, o.Namespace == "", o.Name == "", o.Holder == "":
+		return fmt.Errorf("lease: Client, Namespace, Name and Holder must be set; found namespace %q, name %q, holder %q",
+			o.Namespace, o.Name, o.Holder)
 	case o.Duration%time.Second != 0, o.RenewDeadline >= o.Duration, o.RetryPeriod >= o.RenewDeadline:
 		return fmt.Errorf("lease: RetryPeriod %v < RenewDeadline %v < Duration %v, in whole seconds, must hold",
 			o.RetryPeriod, o.RenewDeadline, o.Duration)
@@ -176,7 +177,7 @@ func (r *runner) hold(ctx context.Context, ended <-chan error) (done bool, err e
 			return true, err
 		case <-timer.C():
 		}
-		if err := r.write(ctx, r.next); err != nil {
+		if err := r.write(ctx, r.extend); err != nil {
 			r.log.Warn("cannot renew the lease", "err", err)
 			if err := r.read(ctx); err != nil {
 				r.log.Warn("cannot read the lease", "err", err)
@@ -219,10 +220,10 @@ func (r *runner) read(ctx context.Context) error {
 	return nil
 }
 
-// write writes what next says. The server takes it only if the lease is still as it was seen.
-func (r *runner) write(ctx context.Context, next func(time.Time) *coordinationv1.Lease) error {
+// write writes the lease that it is given to write, if any. The server takes it only if the lease is still as it was seen.
+func (r *runner) write(ctx context.Context, what func(time.Time) *coordinationv1.Lease) error {
 	began := r.now()
-	l := next(began)
+	l := what(began)
 	if l == nil {
 		return nil
 	}

@@ -249,6 +249,32 @@ func TestLeaseThatWasTakenAwayIsLost(t *testing.T) {
 	})
 }
 
+// TestTermThatWasNotRenewedInTimeIsLost has the server come back at the moment at which the holder has to
+// stop, and nobody else want the lease. The work carries the fence of the term that is over, so it must
+// end, and not go on under a new one.
+func TestTermThatWasNotRenewedInTimeIsLost(t *testing.T) {
+	inWorld(t, func(w *world) {
+		one := w.run("one", 0)
+		w.wantTerm(one, 1)
+		start := time.Now()
+		w.server.Fail(tinyapi.Faults{Before: func(*http.Request) (*http.Response, error) {
+			if time.Since(start) < 10*time.Second {
+				return nil, errors.New("no route to host")
+			}
+			return nil, nil
+		}})
+		w.pass(11 * time.Second)
+		select {
+		case err := <-one.result:
+			if !errors.Is(err, lease.ErrLost) {
+				w.Errorf("result is %v, want ErrLost", err)
+			}
+		default:
+			w.Errorf("it works on, and the lease has epoch %d", *w.lease().LeaseTransitions)
+		}
+	})
+}
+
 func TestRecordIsClientGos(t *testing.T) {
 	inWorld(t, func(w *world) {
 		one := w.run("one", 0)
@@ -288,6 +314,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	inWorld(t, func(w *world) {
 		for _, change := range []func(*lease.Options){
 			func(o *lease.Options) { o.Holder = "" },
+			func(o *lease.Options) { o.Namespace = "" },
 			func(o *lease.Options) { o.RenewDeadline = o.Duration + time.Minute },
 			func(o *lease.Options) { o.Duration = 1500 * time.Millisecond },
 		} {
