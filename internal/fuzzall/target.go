@@ -48,20 +48,17 @@ func (t target) binary(bin string) string {
 	return filepath.Join(bin, strings.ReplaceAll(t.dir, "/", "_"))
 }
 
-// simplify bounds how long go test makes a new input smaller, in which nothing else is tried: by itself it
-// takes a minute for each, and a target of a minute tries little else.
-const simplify = time.Second
-
 // overtime is how long a target may take beyond its time, to start, to try what is kept of earlier runs,
 // and to end. One that takes longer hangs, and is ended.
 const overtime = 2 * time.Minute
 
-// fuzz runs the target in its folder. What it learns stays in a folder of its own, and goes with it.
+// fuzz runs the target in its folder. What it learns stays in a folder of its own, and goes with it. No
+// time is taken to make new inputs smaller: nearly each is new at first, and little else would be tried.
 func (t target) fuzz(bin string, each time.Duration) (out []byte, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), each+overtime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, t.binary(bin), "-test.run", "^$", "-test.fuzz", "^"+t.name+"$",
-		"-test.parallel", "1", "-test.fuzztime", each.String(), "-test.fuzzminimizetime", simplify.String(),
+		"-test.parallel", "1", "-test.fuzztime", each.String(), "-test.fuzzminimizetime", "0s",
 		"-test.fuzzcachedir", t.binary(bin)+"."+t.name)
 	cmd.Dir, cmd.WaitDelay = t.dir, time.Second
 	return cmd.CombinedOutput()
