@@ -137,9 +137,9 @@ func (s *Server) follow(out *stream, f *frames, b *beginning, opts *listOptions,
 		if !idle {
 			continue
 		}
-		if due {
+		if due || end && opts.bookmarks {
 			// The cursor has just looked, so it knows how far a quiet resource has come.
-			if out.buf, err = f.progress(out.buf, b.cursor.Revision()); err != nil {
+			if out.buf, err = f.progress(out.buf, b.cursor.Revision(), due); err != nil {
 				return s.endWithError(out, f, err)
 			}
 		}
@@ -147,7 +147,6 @@ func (s *Server) follow(out *stream, f *frames, b *beginning, opts *listOptions,
 			return err
 		}
 		end, due = timers.wait(f.r, b.cursor.Ready(), s.stopped)
-		due = opts.bookmarks && (due || end)
 	}
 }
 

@@ -257,12 +257,14 @@ func (f *frames) tableFrame(dst []byte, kind string, own []byte) ([]byte, error)
 	return append(dst, "]}}\n"...), err
 }
 
-// progress appends a bookmark if the watch has come further than its last event or bookmark said.
-func (f *frames) progress(dst []byte, at store.Revision) ([]byte, error) {
-	if at <= f.last || at <= f.marked {
+// progress appends a bookmark if the watch has come further than its last event or bookmark said. With
+// alive it does so in any case: the client learns that it is still being served.
+func (f *frames) progress(dst []byte, at store.Revision, alive bool) ([]byte, error) {
+	told := max(f.last, f.marked)
+	if at <= told && !alive {
 		return dst, nil
 	}
-	return f.bookmark(dst, at, false)
+	return f.bookmark(dst, max(at, told), false)
 }
 
 // bookmark appends a bookmark: everything up to the revision has been sent. With end it also says

@@ -19,6 +19,8 @@ import (
 	"k8s.io/utils/ptr"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/setpoint-dev/setpoint/internal/connect"
 )
 
 // Options are the settings of a cache. The zero value is a good default.
@@ -30,7 +32,8 @@ type Options struct {
 	crcache.Options
 
 	// Quiet is how long a watch may be silent before it is taken for dead and opened again. Servers
-	// send a bookmark a minute; zero means 75 s.
+	// send a bookmark a minute; zero means 75 s. A connection that is dead is noticed earlier, by pings
+	// over HTTP/2 after 30 s, and over HTTP/1.1, where watches are short for that, after 40 s of silence.
 	Quiet time.Duration
 	// DetectMutations has every read, and every change of an object, check that nobody has modified
 	// what is shared, and panic if somebody has. It decodes each object again: it is for tests.
@@ -63,7 +66,7 @@ func (o *Options) complete(config *rest.Config) (err error) {
 	}
 	o.Quiet = cmp.Or(o.Quiet, 75*time.Second)
 	if o.HTTPClient == nil {
-		if o.HTTPClient, err = rest.HTTPClientFor(config); err != nil {
+		if o.HTTPClient, err = connect.HTTPClient(config); err != nil {
 			return err
 		}
 	}

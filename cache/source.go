@@ -2,8 +2,11 @@ package cache
 
 import (
 	"context"
+	"crypto/tls"
 	"io"
+	"net/http/httptrace"
 	"strings"
+	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -12,7 +15,12 @@ import (
 )
 
 // server asks for the text of lists and watches.
-type server struct{ client rest.Interface }
+type server struct {
+	client rest.Interface
+	// mute is whether the last connection that was used can die without anybody's being told: one over
+	// HTTP/1.1, where there are no pings.
+	mute atomic.Bool
+}
 
 func newServer(config *rest.Config, opts *Options) (*server, error) {
 	config = rest.CopyConfig(config)
@@ -25,7 +33,7 @@ func newServer(config *rest.Config, opts *Options) (*server, error) {
 	config.ContentType, config.AcceptContentTypes = "application/json", "application/json"
 	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
 	client, err := rest.RESTClientForConfigAndClient(config, opts.HTTPClient)
-	return &server{client}, err
+	return &server{client: client}, err
 }
 
 // part is what a stream asks for: a kind, or some of it, whole or as metadata.
@@ -67,5 +75,11 @@ func (s *server) get(ctx context.Context, p *part, whole bool, opts metav1.ListO
 	default:
 		request = request.SetHeader("Accept", metadataListOnly)
 	}
-	return request.Stream(ctx)
+	return request.Stream(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: s.look}))
+}
+
+// look sees which protocol a connection speaks. A server in the process has none, and cannot be lost.
+func (s *server) look(used httptrace.GotConnInfo) {
+	secure, ok := used.Conn.(*tls.Conn)
+	s.mute.Store(!ok || secure.ConnectionState().NegotiatedProtocol != "h2")
 }

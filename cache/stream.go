@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,11 @@ const (
 	watchMin = 5 * time.Minute
 	// A watch that lasted so long was good: the next one is opened at once.
 	watchGood = time.Second
+	// Where connections can die unnoticed, a watch that says nothing for muteQuiet is over. Watches
+	// are asked for no more than muteLife there, for they end with a bookmark: without that a kind
+	// that is quiet would never be known to be at a newer revision.
+	muteQuiet = 40 * time.Second
+	muteLife  = 30 * time.Second
 	// How long the server may take to begin to answer.
 	openMax = 30 * time.Second
 	// Who waits for a revision that no event shows has the watch replaced by a brief one: servers
@@ -142,19 +148,23 @@ func refusesWatchList(err error) bool {
 
 func (s *stream) list(ctx context.Context, whole bool) error {
 	s.feed.stats.lists.Add(1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	patience := s.bound(cancel, s.feed.quiet)
+	defer patience.stop()
 	body, err := s.feed.server.list(ctx, &s.part, whole)
 	if err != nil {
-		return fmt.Errorf("list %s: %w", s.feed, err)
+		return fmt.Errorf("list %s: %w", s.feed, cmp.Or(context.Cause(ctx), err))
 	}
 	defer body.Close()
 	var records []*record
-	meta, err := wire.Items(body, func(item []byte) error {
+	meta, err := wire.Items(heard{body, patience}, func(item []byte) error {
 		rec, err := s.codec.record(item, whole)
 		records = append(records, rec)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("list %s: %w", s.feed, err)
+		return fmt.Errorf("list %s: %w", s.feed, cmp.Or(context.Cause(ctx), err))
 	}
 	s.feed.replace(s, records, parseRevision(meta.ResourceVersion), whole)
 	return nil
@@ -172,21 +182,19 @@ var (
 func (s *stream) watch(ctx context.Context, listed *bool, whole bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	quiet, life := s.feed.quiet, watchMin.Seconds()*(1+s.feed.random())
 	brief := s.brief && *listed
-	if brief {
-		quiet, life = 3*briefLife, briefLife.Seconds()
-	}
 	s.brief = false
-	silence := s.clock().NewTimer(quiet)
-	defer silence.Stop()
-	body, err := s.open(ctx, cancel, !*listed, whole, int64(life))
+	began := s.clock().Now()
+	body, err := s.open(ctx, cancel, !*listed, whole, s.life(brief))
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
 		return fmt.Errorf("watch %s: %w", s.feed, err)
 	}
+	quiet := s.quiet(brief)
+	silence := s.clock().NewTimer(quiet - s.clock().Since(began))
+	defer silence.Stop()
 	events := make(chan delivery)
 	ended := make(chan struct{})
 	go s.receive(ctx, body, whole, events, ended)
@@ -201,7 +209,7 @@ func (s *stream) watch(ctx context.Context, listed *bool, whole bool) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-silence.C():
-			if s.setup.bookmarks { // a server that is not asked for them may well be silent
+			if s.setup.bookmarks || s.feed.server.mute.Load() { // others may well be silent
 				return errSilent
 			}
 		case <-s.urgent:
@@ -223,6 +231,28 @@ func (s *stream) watch(ctx context.Context, listed *bool, whole bool) error {
 			}
 		}
 	}
+}
+
+// life is how long the server is asked to keep a watch.
+func (s *stream) life(brief bool) time.Duration {
+	switch {
+	case brief:
+		return briefLife
+	case s.feed.server.mute.Load():
+		return s.feed.between(muteLife/2, muteLife)
+	}
+	return s.feed.between(watchMin, 2*watchMin)
+}
+
+// quiet is after how long without a word a watch is over.
+func (s *stream) quiet(brief bool) time.Duration {
+	switch {
+	case brief:
+		return 3 * briefLife
+	case s.feed.server.mute.Load():
+		return min(s.feed.quiet, muteQuiet)
+	}
+	return s.feed.quiet
 }
 
 // arrival is what comes by one watch. At first that may be a list, which is taken in as a whole.
@@ -326,10 +356,10 @@ func (s *stream) read(events *wire.Events, whole bool) (delivery, error) {
 }
 
 // open asks for a watch. The server must begin to answer in time.
-func (s *stream) open(ctx context.Context, cancel context.CancelCauseFunc, withList, whole bool, seconds int64) (io.ReadCloser, error) {
+func (s *stream) open(ctx context.Context, cancel context.CancelCauseFunc, withList, whole bool, life time.Duration) (io.ReadCloser, error) {
 	opts := metav1.ListOptions{
 		AllowWatchBookmarks: s.setup.bookmarks,
-		TimeoutSeconds:      ptr.To(seconds),
+		TimeoutSeconds:      ptr.To(int64(life.Seconds())),
 	}
 	from, ok := s.feed.opening(s, cancel, whole)
 	if !ok {
@@ -343,16 +373,7 @@ func (s *stream) open(ctx context.Context, cancel context.CancelCauseFunc, withL
 		opts.ResourceVersion = fmt.Sprint(from)
 	}
 	s.feed.stats.watches.Add(1)
-	late := s.clock().NewTimer(openMax)
-	opened := make(chan struct{})
-	defer func() { close(opened); late.Stop() }()
-	go func() {
-		select {
-		case <-late.C():
-			cancel(fmt.Errorf("no answer within %v", openMax))
-		case <-opened:
-		}
-	}()
+	defer s.bound(cancel, openMax).stop()
 	return s.feed.server.watch(ctx, &s.part, whole, opts)
 }
 

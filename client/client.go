@@ -34,6 +34,8 @@ import (
 	"k8s.io/utils/ptr"
 	cr "sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/setpoint-dev/setpoint/internal/connect"
 )
 
 // listWaitMax bounds how long a List waits for the cache to show earlier writes. Whoever works on
@@ -70,6 +72,12 @@ var _ cr.Client = (*Client)(nil)
 
 // New returns a client of the server that the configuration names.
 func New(config *rest.Config, opts Options) (*Client, error) {
+	if opts.HTTPClient == nil {
+		var err error
+		if opts.HTTPClient, err = connect.HTTPClient(config); err != nil {
+			return nil, fmt.Errorf("client: %w", err)
+		}
+	}
 	live, err := cr.New(config, cr.Options{
 		HTTPClient: opts.HTTPClient, Scheme: opts.Scheme, Mapper: opts.Mapper, FieldOwner: opts.FieldOwner,
 	})

@@ -48,6 +48,7 @@ import (
 
 	"github.com/setpoint-dev/setpoint/cache"
 	"github.com/setpoint-dev/setpoint/client"
+	"github.com/setpoint-dev/setpoint/internal/connect"
 	"github.com/setpoint-dev/setpoint/lease"
 )
 
@@ -179,7 +180,7 @@ func (o *ManagerOptions) fill(config *rest.Config) (err error) {
 	}
 	o.StopTimeout = cmp.Or(o.StopTimeout, 30*time.Second)
 	if o.HTTPClient == nil {
-		if o.HTTPClient, err = rest.HTTPClientFor(config); err != nil {
+		if o.HTTPClient, err = connect.HTTPClient(config); err != nil {
 			return err
 		}
 	}

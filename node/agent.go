@@ -314,11 +314,24 @@ func (a *Agent) removeVolumesWithout(pods []PodState) error {
 	return nil
 }
 
+// answerMax is how long the agent waits for an answer of the server. Its connection may have died,
+// and what is asked next goes over another.
+const answerMax = 10 * time.Second
+
+// ask has f ask the server something, which takes answerMax at most.
+func ask(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, answerMax)
+	defer cancel()
+	return f(ctx)
+}
+
 // isGone asks the server until it answers.
 func (a *Agent) isGone(ctx context.Context, p PodState) (bool, error) {
 	for {
 		var pod corev1.Pod
-		err := a.Live.Get(ctx, types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, &pod)
+		err := ask(ctx, func(ctx context.Context) error {
+			return a.Live.Get(ctx, types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, &pod)
+		})
 		if err == nil {
 			return pod.UID != p.UID, nil
 		}

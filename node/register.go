@@ -43,7 +43,7 @@ type registration struct {
 func (r *registration) run(ctx context.Context) {
 	for failing := false; ; {
 		wait := renewEvery
-		err := r.sync(ctx)
+		err := ask(ctx, r.sync)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:

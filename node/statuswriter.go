@@ -50,7 +50,9 @@ func (s *statusWriter) write(
 	s.writing = true
 	w.tasks.Go(func() {
 		target := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
-		err := w.agent.Client.Status().Patch(ctx, target, client.RawPatch(types.StrategicMergePatchType, patch))
+		err := ask(ctx, func(ctx context.Context) error {
+			return w.agent.Client.Status().Patch(ctx, target, client.RawPatch(types.StrategicMergePatchType, patch))
+		})
 		w.post(func() {
 			s.writing = false
 			s.done(w, target, err)

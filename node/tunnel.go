@@ -33,6 +33,9 @@ func Dial(config *rest.Config, name string) (func(context.Context) (io.ReadWrite
 	}
 	target := base.JoinPath("setpoint.dev", "v1", "nodes", url.PathEscape(name), "connect").String()
 	return func(ctx context.Context) (io.ReadWriteCloser, error) {
+		// The bound is that of the answer: the connection that it becomes is nobody's any more.
+		ctx, cancel := context.WithTimeout(ctx, answerMax)
+		defer cancel()
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, nil)
 		if err != nil {
 			return nil, err
@@ -71,7 +74,8 @@ const (
 func (a *Agent) serveTunnel(ctx context.Context) {
 	server := &http2.Server{
 		// An idle connection that was cut in silence is noticed.
-		ReadIdleTimeout:              30 * time.Second,
+		ReadIdleTimeout:              15 * time.Second,
+		PingTimeout:                  15 * time.Second,
 		MaxConcurrentStreams:         streamsMax,
 		MaxUploadBufferPerStream:     streamBuffer,
 		MaxUploadBufferPerConnection: streamsMax * streamBuffer,

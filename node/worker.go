@@ -307,7 +307,9 @@ func (w *worker) finish(ctx context.Context, pod *corev1.Pod, gone, written bool
 		}
 		target := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
 		w.untilDone(ctx, "deleting the pod", func() error {
-			return ignoreGone(w.agent.Client.Delete(ctx, target, opts...))
+			return ignoreGone(ask(ctx, func(ctx context.Context) error {
+				return w.agent.Client.Delete(ctx, target, opts...)
+			}))
 		})
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/setpoint-dev/setpoint/cache/wire"
 	"github.com/setpoint-dev/setpoint/controller"
+	"github.com/setpoint-dev/setpoint/internal/connect"
 )
 
 // Options are the settings of the garbage collector. The zero value is a good default.
@@ -32,7 +33,7 @@ func Setup(mgr *controller.Manager, opts Options) error {
 	if err != nil {
 		return fmt.Errorf("discovery client: %w", err)
 	}
-	web, err := rest.HTTPClientFor(cfg)
+	web, err := connect.HTTPClient(cfg)
 	if err != nil {
 		return fmt.Errorf("HTTP client: %w", err)
 	}
