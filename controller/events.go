@@ -166,7 +166,7 @@ func (r eventRecorder) event(regarding, related runtime.Object, typ, reason, act
 	e := &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: ref.Namespace,
-			Name:      fmt.Sprintf("%s.%x", ref.Name, now.UnixNano()+r.sink.made.Add(1)),
+			Name:      util.GenerateEventName(ref.Name, now.UnixNano()+r.sink.made.Add(1)),
 		},
 		InvolvedObject: *ref,
 		Type:           typ, Reason: reason, Action: action, Message: note,

@@ -3,6 +3,7 @@ package controller
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -80,6 +81,7 @@ func (l *loop) workers() int { return max(l.opts.MaxConcurrentReconciles, 1) }
 
 // Start runs workers until the context ends and each has finished its key. They begin when every
 // handler has been told of all that is there: what a handler keeps for the reconciler is whole then.
+// So are the sources that say when they are.
 func (l *loop) Start(ctx context.Context) error {
 	// A worker may see the end before the queue is told of it; the queue is shut down either way.
 	defer l.queue.ShutDown()
@@ -90,6 +92,13 @@ func (l *loop) Start(ctx context.Context) error {
 		case <-told:
 		case <-ctx.Done():
 			return nil
+		}
+	}
+	for _, src := range l.sources {
+		if syncing, ok := src.(source.SyncingSource); ok {
+			if err := syncing.WaitForSync(ctx); err != nil && ctx.Err() == nil {
+				return fmt.Errorf("controller %q: wait for %v: %w", l.name, src, err)
+			}
 		}
 	}
 	var workers sync.WaitGroup

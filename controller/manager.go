@@ -28,13 +28,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -108,23 +106,15 @@ type Manager struct {
 	// referee finds writers that undo each other.
 	referee *referee
 
-	mu      sync.Mutex
-	loops   []*loop
-	others  []Runnable
-	started bool
-	add     func(Runnable) // once running
+	// end has everything end, for a reason; there once Start has been called.
+	end context.CancelCauseFunc
+
+	mu         sync.Mutex
+	loops      []*loop
+	led        crew // what runs where the lease is held
+	everywhere crew // what runs on every replica
+	started    bool
 }
-
-// Runnable is something that runs until its context ends. Start blocks.
-type Runnable interface {
-	Start(ctx context.Context) error
-}
-
-// RunnableFunc is a function as a Runnable.
-type RunnableFunc func(context.Context) error
-
-// Start calls the function.
-func (f RunnableFunc) Start(ctx context.Context) error { return f(ctx) }
 
 // NewManager returns a manager of the API server that the configuration names. The client does not
 // limit its own rate unless the configuration says so: the server tells who asks too much.
@@ -236,19 +226,6 @@ func (m *Manager) Clock() clock.WithTicker { return m.opts.Clock }
 // Logger is what controllers log to outside of a reconcile.
 func (m *Manager) Logger() *slog.Logger { return m.opts.Logger }
 
-// Add has the manager run something besides controllers: once its caches have synced and, if it
-// has a lease, while it holds that. What is added to a running manager is run at once.
-func (m *Manager) Add(r Runnable) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.add != nil {
-		m.add(r)
-		return nil
-	}
-	m.others = append(m.others, r)
-	return nil
-}
-
 // addLoop takes in a controller. Its watches begin with the manager, its work when the caches have
 // synced.
 func (m *Manager) addLoop(l *loop) error {
@@ -276,7 +253,12 @@ func (m *Manager) Start(ctx context.Context) error {
 	}
 	m.started = true
 	loops := m.loops
+	ctx, m.end = context.WithCancelCause(ctx)
 	m.mu.Unlock()
+	defer m.end(nil)
+	for _, l := range loops {
+		defer l.queue.ShutDown() // of a standby that never leads nobody else does
+	}
 
 	// Cache and events outlive the controllers, so that what they do last is done well.
 	base, stopBase := context.WithCancel(context.WithoutCancel(ctx))
@@ -293,88 +275,4 @@ func (m *Manager) Start(ctx context.Context) error {
 		return nil // told to stop before there was anything to do
 	}
 	return m.run(ctx, loops)
-}
-
-// split separates what runs on every replica from what runs on the holder of the lease.
-func split(loops []*loop) (everywhere, led []Runnable) {
-	for _, l := range loops {
-		if l.opts.AnyReplica {
-			everywhere = append(everywhere, l)
-		} else {
-			led = append(led, l)
-		}
-	}
-	return everywhere, led
-}
-
-// run works until the context ends or something fails, and then until everything has ended.
-func (m *Manager) run(ctx context.Context, loops []*loop) error {
-	everywhere, led := split(loops)
-	if m.opts.Lease == nil {
-		work := func(ctx context.Context) error { return m.work(ctx, led) }
-		return m.together(ctx, append(everywhere, RunnableFunc(work)))
-	}
-	options := *m.opts.Lease
-	if options.Client == nil {
-		options.Client = m.client.Client
-	}
-	if options.Clock == nil {
-		options.Clock = m.opts.Clock
-	}
-	if options.Random == nil {
-		options.Random = m.opts.Random
-	}
-	if options.Logger == nil {
-		options.Logger = m.opts.Logger
-	}
-	if m.shards.count > 1 {
-		share := func(ctx context.Context) error { return m.runShards(ctx, loops, options) }
-		return m.together(ctx, slices.Concat(everywhere, led, []Runnable{RunnableFunc(share)}))
-	}
-	return m.together(ctx, append(everywhere, RunnableFunc(func(ctx context.Context) error {
-		return lease.Run(ctx, options, func(ctx context.Context, _ lease.Term) error { return m.work(ctx, led) })
-	})))
-}
-
-// together runs all until the context ends or one fails, and then waits for them, but not for ever.
-func (m *Manager) together(ctx context.Context, runnables []Runnable) error {
-	group, ctx := errgroup.WithContext(ctx)
-	for _, r := range runnables {
-		group.Go(func() error { return r.Start(ctx) })
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- group.Wait() }()
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-	}
-	timer := m.opts.Clock.NewTimer(m.opts.StopTimeout)
-	defer timer.Stop()
-	select {
-	case err := <-ended:
-		return err
-	case <-timer.C():
-		return fmt.Errorf("controller: not everything ended within %v of being told to", m.opts.StopTimeout)
-	}
-}
-
-// work runs controllers, and what Add has been given and will be given.
-func (m *Manager) work(ctx context.Context, led []Runnable) error {
-	group, ctx := errgroup.WithContext(ctx)
-	start := func(r Runnable) { group.Go(func() error { return r.Start(ctx) }) }
-	m.mu.Lock()
-	for _, r := range append(led, m.others...) {
-		start(r)
-	}
-	m.add = start
-	m.mu.Unlock()
-	group.Go(func() error {
-		<-ctx.Done()
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.add = nil
-		return nil
-	})
-	return group.Wait()
 }

@@ -89,7 +89,7 @@ func (m *Manager) runShards(ctx context.Context, loops []*loop, opts lease.Optio
 			}
 		}
 		if i == 0 {
-			return m.work(ctx, nil)
+			return m.work(ctx, &m.led)
 		}
 		<-ctx.Done()
 		return nil

@@ -242,3 +242,42 @@ func TestShardsNeedALease(t *testing.T) {
 		}
 	})
 }
+
+// TestRunnableMovesWithTheFirstShard has what Add was given begin with whoever gets the shard, end with
+// the context's error, as runnables do, and begin again.
+func TestRunnableMovesWithTheFirstShard(t *testing.T) {
+	inShards(t, func(r *replicas) {
+		var mu sync.Mutex
+		runs := map[string]int{}
+		of := func(name string) controller.Runnable {
+			return controller.RunnableFunc(func(ctx context.Context) error {
+				mu.Lock()
+				runs[name]++
+				mu.Unlock()
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		}
+		r.must(r.mgr.Add(of("early")))
+		r.join("one")
+		r.must(r.mgr.Add(of("late")))
+		var rival string
+		for i := 0; rival == ""; i++ { // find one that wins the first shard
+			name := fmt.Sprint("rival", i)
+			r.join(name)
+			if slices.Contains(r.managers[name].Queues()[0].Shards, 0) {
+				rival = name
+			}
+		}
+		r.must(r.stops[rival]())
+		r.pass(time.Minute)
+		if !slices.Contains(r.mgr.Queues()[0].Shards, 0) {
+			r.Fatalf("one has the shards %v", r.mgr.Queues()[0].Shards)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if diff := cmp.Diff(map[string]int{"early": 2, "late": 2}, runs); diff != "" {
+			r.Errorf("runs (-want +got):\n%s", diff)
+		}
+	})
+}

@@ -168,6 +168,9 @@ func (s *sharer) stand(ctx context.Context, shard int, before *candidacy) *candi
 		}
 		for ctx.Err() == nil {
 			err := Run(ctx, opts, func(ctx context.Context, t Term) error { return s.work(ctx, shard, t) })
+			if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+				return // it says that it was told to end
+			}
 			if err == nil && ctx.Err() == nil {
 				err = errors.New("its work ended before it was told to")
 			}

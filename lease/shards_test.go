@@ -101,7 +101,7 @@ func (f *fleet) work(ctx context.Context, r *replica, shard int, term lease.Term
 	if f.linger > 0 {
 		<-time.After(f.linger)
 	}
-	return nil
+	return ctx.Err() // as functions do that were told to end
 }
 
 func (f *fleet) begin(r *replica, shard int, term lease.Term) {
