@@ -224,20 +224,20 @@ func (b *body) checkNamed(data []byte, obj kinds.Object) error {
 
 // checkType refuses a body that says it is something else.
 func (b *body) checkType(apiVersion, kind string) error {
-	if kind == "" {
-		kind = b.gvk.Kind
-	}
-	if apiVersion == "" {
-		apiVersion = b.gvk.GroupVersion().String()
-	}
-	gv, err := schema.ParseGroupVersion(apiVersion)
+	said, err := b.said(apiVersion, kind)
 	if err != nil {
 		return b.unrecognized(err)
 	}
-	if said := gv.WithKind(kind); said != b.gvk {
-		return b.cannotBe(kind, gv.Version, b.otherKind(said, apiVersion))
+	if said != b.gvk {
+		return b.cannotBe(said.Kind, said.Version, b.otherKind(said, said.GroupVersion().String()))
 	}
 	return nil
+}
+
+// said is what a body says it is; one that says nothing is what it should be.
+func (b *body) said(apiVersion, kind string) (schema.GroupVersionKind, error) {
+	gv, err := schema.ParseGroupVersion(cmp.Or(apiVersion, b.gvk.GroupVersion().String()))
+	return gv.WithKind(cmp.Or(kind, b.gvk.Kind)), err
 }
 
 // otherKind says what keeps a body of one kind from being another: in the words of Kubernetes' Go types,

@@ -38,9 +38,13 @@ func forbiddenPath(msg string) error {
 }
 
 // errNotAcceptable is for an Accept header that names no type the endpoint has.
-func errNotAcceptable() error {
+func errNotAcceptable(r *request) error {
+	available := mediaTypes
+	if r.verb == "list" || r.verb == "watch" {
+		available += ", " + streamTypes
+	}
 	return withDetails(status(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
-		"406: Not Acceptable\n\nAvailable representations: "+mediaTypes))
+		"406: Not Acceptable\n\nAvailable representations: "+available))
 }
 
 // errTransform is for an Accept header whose types are known but not in the asked form.
@@ -52,7 +56,7 @@ func errTransform() error {
 // errStream is for a watch in a form that watches do not have.
 func errStream() error {
 	return status(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
-		"only the following media types are accepted: "+jsonType+";stream=watch, "+protobufType+";stream=watch")
+		"only the following media types are accepted: "+streamTypes)
 }
 
 // isFault says whether a Status is about something that went wrong here.

@@ -19,9 +19,14 @@ const (
 	protobufType = "application/vnd.kubernetes.protobuf"
 	cborType     = "application/cbor"
 	cborSeqType  = "application/cbor-seq"
+
+	anyApplication = "application/*"
+
 	// mediaTypes are those that errors name. Kubernetes has CBOR behind a gate and names it only when
 	// that is open; here it is for those who know to ask.
 	mediaTypes = jsonType + ", " + yamlType + ", " + protobufType
+	// streamTypes are those of watches.
+	streamTypes = jsonType + ";stream=watch, " + protobufType + ";stream=watch"
 )
 
 // encoding is how a document is written.
@@ -113,7 +118,7 @@ func choose(r *request, transforms bool) (mediaType, error) {
 	known := false
 	for _, clause := range parseAccept(strings.Join(header, ",")) {
 		media, ok := clause.media()
-		if !ok {
+		if !ok || transforms && clause.kind == anyApplication { // which upstream knows for documents only
 			continue
 		}
 		known = true
@@ -126,7 +131,7 @@ func choose(r *request, transforms bool) (mediaType, error) {
 	if known {
 		return mediaType{}, errTransform()
 	}
-	return mediaType{}, errNotAcceptable()
+	return mediaType{}, errNotAcceptable(r)
 }
 
 // accepted is one clause of an Accept header.
@@ -151,7 +156,7 @@ func parseAccept(header string) []accepted {
 		quality := 1.0
 		if text, ok := params["q"]; ok {
 			if quality, err = strconv.ParseFloat(text, 64); err != nil {
-				continue
+				quality = 1
 			}
 		}
 		all = append(all, accepted{kind, params, quality})
@@ -183,7 +188,7 @@ func has(r *request, media mediaType, transforms bool) bool {
 
 func (a accepted) media() (m mediaType, ok bool) {
 	switch a.kind {
-	case jsonType, "*/*", "application/*":
+	case jsonType, "*/*", anyApplication:
 		return mediaType{encoding: asJSON}, true
 	case yamlType:
 		return mediaType{encoding: asYAML}, true

@@ -15,9 +15,9 @@ func TestB150_Paths(t *testing.T) {
 	for path, want := range map[string]int{
 		"/api/v1/namespaces/default/configmaps/a":                         200,
 		"/api/v1/namespaces/default/configmaps/a/":                        200,
-		"/api/v1/namespaces/default/configmaps/..%2fkube-system%2fsecret": 400,
+		"/api/v1/namespaces/default/configmaps/..%2fkube-system%2fsecret": 404,
 		"/api/v1/namespaces/default/configmaps/%2e%2e":                    400,
-		"/api/v1/namespaces/default%2fconfigmaps/a":                       400,
+		"/api/v1/namespaces/default%2fconfigmaps/a":                       404,
 		"/api/v1/namespaces/../configmaps":                                400,
 		"/api/v1/namespaces//configmaps":                                  404,
 		"/api/v1/namespaces/default/configmaps//a":                        404,

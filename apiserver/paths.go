@@ -26,10 +26,10 @@ func (s *Server) servePath(w http.ResponseWriter, r *request) error {
 	if path == AtomicPath {
 		return s.atomic(w, r)
 	}
-	if m := r.http.Method; m != http.MethodGet && m != http.MethodHead {
+	first, rest, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	if m := r.http.Method; m != http.MethodGet && m != http.MethodHead && slices.Contains(readOnly, first) {
 		return errMethod()
 	}
-	first, rest, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	switch first {
 	case "":
 		return s.respondJSON(w, r, http.StatusOK, metav1.RootPaths{Paths: s.rootPaths(r)})
@@ -58,6 +58,9 @@ func (s *Server) servePath(w http.ResponseWriter, r *request) error {
 	}
 	return errNoPage
 }
+
+// readOnly are what paths of documents begin with. The server's health is told whatever the method.
+var readOnly = []string{"", "version", "setpoint.dev", "metrics", "api", "apis", "openapi"}
 
 // errNoPage is answered with plain text, as for a path that no API has.
 var errNoPage = pageError{}

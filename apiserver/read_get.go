@@ -17,6 +17,9 @@ import (
 // which every answer is, unless the revision has not happened yet; with resourceVersionMatch=Exact it
 // asks for the object as it was. What once left out what a cluster had added, export, is refused.
 func (s *Server) get(w http.ResponseWriter, r *request) error {
+	if _, err := negotiate(r); err != nil {
+		return err
+	}
 	if boolParam(r.query, "export") {
 		return apierrors.NewBadRequest("the export parameter, deprecated since v1.14, is no longer supported")
 	}
@@ -25,15 +28,8 @@ func (s *Server) get(w http.ResponseWriter, r *request) error {
 		return badRevision(err)
 	}
 	read := s.snapshot
-	switch match := r.query.Get("resourceVersionMatch"); {
-	case match == "" || match == string(metav1.ResourceVersionMatchNotOlderThan):
-	case match == string(metav1.ResourceVersionMatchExact) && revision > 0:
+	if revision > 0 && r.query.Get("resourceVersionMatch") == string(metav1.ResourceVersionMatchExact) {
 		read = s.snapshotAt
-	case match == string(metav1.ResourceVersionMatchExact):
-		return apierrors.NewBadRequest("resourceVersionMatch=Exact needs a resourceVersion that is not 0")
-	default:
-		return apierrors.NewBadRequest(fmt.Sprintf(
-			"resourceVersionMatch is %q, it may be Exact or NotOlderThan", match))
 	}
 	snap, err := read(r, revision)
 	if err != nil {

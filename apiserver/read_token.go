@@ -40,7 +40,7 @@ func decodeToken(text string) (token, error) {
 		return t, fmt.Errorf("continue key is not valid: %w", err)
 	}
 	if t.Version != tokenVersion {
-		return t, fmt.Errorf("continue key is not valid: version %q is not %q", t.Version, tokenVersion)
+		return t, fmt.Errorf("continue key is not valid: server does not recognize this encoded version %s", t.Version)
 	}
 	if t.Revision == 0 || t.Revision < newest {
 		return t, fmt.Errorf("continue key is not valid: revision %d", t.Revision)

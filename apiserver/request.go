@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -150,8 +151,11 @@ func (r *request) parseResource(segments []string) {
 // checkNames refuses names that cannot be path segments, so that none ever becomes part of a key.
 func (r *request) checkNames() error {
 	for _, name := range []string{r.namespace, r.name} {
+		if strings.Contains(name, "/") {
+			return errNotServed()
+		}
 		if msgs := content.IsPathSegmentName(name); len(msgs) > 0 {
-			return apierrors.NewBadRequest("invalid name in the path: " + strings.Join(msgs, ", "))
+			return apierrors.NewBadRequest(fmt.Sprintf("Name parameter invalid: %q: %s", name, strings.Join(msgs, ", ")))
 		}
 	}
 	return nil

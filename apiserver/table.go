@@ -29,8 +29,8 @@ func (s *Server) newTabulator(media mediaType, r *request) (*tabulator, error) {
 		t.object = metav1.IncludeMetadata
 	case metav1.IncludeNone, metav1.IncludeMetadata, metav1.IncludeObject:
 	default:
-		return nil, apierrors.NewBadRequest(fmt.Sprintf(
-			"includeObject: %q is not known: allowed are None, Metadata and Object", t.object))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("Unable to convert to Table as requested: includeObject: "+
+			"Invalid value: %q: must be 'Metadata', 'Object', 'None', or empty", t.object))
 	}
 	return t, nil
 }

@@ -49,8 +49,8 @@ func (t *write) applyTree(live, config map[string]any) (kinds.Object, error) {
 	if _, err := t.kind.Schema.Conform(obj); err != nil {
 		gvk := t.kind.GVK()
 		return nil, unreasoned(fmt.Errorf("failed to convert new object (%s/%s; %s) to proper version: "+
-			"unable to convert unstructured object to %[3]s: %w",
-			tree.Str(obj, "metadata", "namespace"), tree.Str(obj, "metadata", "name"), gvk, err))
+			"unable to convert unstructured object to %[3]s: %s",
+			tree.Str(config, "metadata", "namespace"), tree.Str(config, "metadata", "name"), gvk, convertedText(err)))
 	}
 	return obj, nil
 }

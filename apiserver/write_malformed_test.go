@@ -92,7 +92,7 @@ var malformed = []struct {
 	{"patch to a wrong type", "PATCH " + cms + "/a", merge, `{"data":{"k":5}}`, 422, "patch: Invalid value"},
 	{"failed test", "PATCH " + cms + "/a", jsonPatch, `[{"op":"test","path":"/data/k","value":"no"}]`, 422, "error in our request"},
 	{"strategic list out of order", "PATCH " + deps + "/d", strategic, `{"spec":{"template":{"spec":{"$setElementOrder/containers":[{"name":"s"}],"containers":[{"name":"c","image":"y"}]}}}}`, 500, "$setElementOrder"},
-	{"a patch that changes the kind", "PATCH " + cms + "/a", merge, `{"kind":"Secret"}`, 400, "cannot be handled as a ConfigMap"},
+	{"a patch that changes the kind", "PATCH " + cms + "/a", merge, `{"kind":"Secret"}`, 422, "unknown conversion"},
 	{"apply without manager", "PATCH " + cms + "/a", apply, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`, 422, "fieldManager"},
 	{"apply without kind", "PATCH " + cms + "/a?fieldManager=m", apply, `{"apiVersion":"v1","metadata":{"name":"a"}}`, 400, "invalid object type"},
 	{"apply of what is no YAML", "PATCH " + cms + "/a?fieldManager=m", apply, `a: [b`, 400, "error encoding patch"},

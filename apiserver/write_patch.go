@@ -37,6 +37,9 @@ func (s *Server) patch(w http.ResponseWriter, r *request) error {
 		if err != nil {
 			return nil, err
 		}
+		if err := p.keepsKind(t, live, obj); err != nil {
+			return nil, err
+		}
 		if err := t.settlePatched(obj); err != nil {
 			return nil, err
 		}
@@ -55,9 +58,8 @@ func (s *Server) patch(w http.ResponseWriter, r *request) error {
 
 // settlePatched makes what a patch left of an object a whole one again.
 func (t *write) settlePatched(obj kinds.Object) error {
-	if err := t.checkStillKind(obj); err != nil {
-		return err
-	}
+	gvk := t.kind.GVK()
+	obj["apiVersion"], obj["kind"] = gvk.GroupVersion().String(), gvk.Kind
 	if err := t.matchNamespace(obj); err != nil {
 		return err
 	}
@@ -69,15 +71,40 @@ func (t *write) settlePatched(obj kinds.Object) error {
 	return nil
 }
 
-// checkStillKind refuses a patch that makes another kind of object.
-func (t *write) checkStillKind(obj kinds.Object) error {
-	gvk := t.kind.GVK()
-	b := body{gvk: gvk, kinds: t.kinds}
-	if err := b.checkType(tree.Str(obj, "apiVersion"), tree.Str(obj, "kind")); err != nil {
-		return err
+// keepsKind refuses a patch that makes another kind of object. What a strategic one says of that is not
+// asked, and an apply was before.
+func (p *requestPatch) keepsKind(t *write, live, obj kinds.Object) error {
+	if p.kind == types.StrategicMergePatchType {
+		return nil
 	}
-	obj["apiVersion"], obj["kind"] = gvk.GroupVersion().String(), gvk.Kind
-	return nil
+	gvk := t.kind.GVK()
+	apiVersion, kind := tree.Str(obj, "apiVersion"), tree.Str(obj, "kind")
+	said, err := (&body{gvk: gvk}).said(apiVersion, kind)
+	switch {
+	case err == nil && kind == "" && t.kind.Declared:
+		text := p.shown(t, t.kind.Schema, live)
+		//lint:ignore ST1005 the text is what clients of Kubernetes know
+		err = fmt.Errorf("Object 'Kind' is missing in '%s'", text)
+	case err == nil && said == gvk:
+		return nil
+	case err == nil && t.kind.Declared:
+		return otherKind(gvk, said, tree.Str(obj, "metadata", "name"))
+	case err == nil:
+		err = (&body{gvk: gvk, kinds: t.kinds}).otherKind(said, said.GroupVersion().String())
+	}
+	return p.invalid(t, t.kind.Schema, live, err)
+}
+
+// otherKind refuses an object of a declared kind that says it is of another.
+func otherKind(is, said schema.GroupVersionKind, name string) error {
+	var wrong field.ErrorList
+	if is, said := is.GroupVersion().String(), said.GroupVersion().String(); said != is {
+		wrong = append(wrong, field.Invalid(field.NewPath("apiVersion"), said, "must be "+is))
+	}
+	if said.Kind != is.Kind {
+		wrong = append(wrong, field.Invalid(field.NewPath("kind"), said.Kind, "must be "+is.Kind))
+	}
+	return apierrors.NewInvalid(said.GroupKind(), name, wrong)
 }
 
 // requestPatch is a patch as it came: its type, and what it was decoded to.
@@ -300,23 +327,39 @@ var malformed = []error{mergepatch.ErrBadJSONDoc, mergepatch.ErrBadPatchFormatFo
 // invalid words what is wrong with a patched object, and shows it as upstream does: the object for
 // a JSON or merge patch, the patch for a strategic one.
 func (p *requestPatch) invalid(t *write, s *compiled.Schema, live kinds.Object, err error) error {
-	var shown string
+	var shown, text string
 	if p.kind == types.StrategicMergePatchType {
-		shown = fmt.Sprintf("%+v", p.tree)
+		shown, text = fmt.Sprintf("%+v", p.tree), convertedText(err)
 	} else {
-		shown = p.shown(s, live, revisionText(t.base))
+		shown, text = p.shown(t, s, live), err.Error()
+		if wrong := (*compiled.Error)(nil); errors.As(err, &wrong) && wrong.Head {
+			text = "couldn't get version/kind; json parse error: " + text
+		}
 	}
 	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{
-		field.Invalid(field.NewPath("patch"), shown, err.Error())})
+		field.Invalid(field.NewPath("patch"), shown, text)})
+}
+
+// convertedText words what is wrong with a tree as Kubernetes' converter does.
+func convertedText(err error) string {
+	if wrong := (*compiled.Error)(nil); errors.As(err, &wrong) {
+		return wrong.Converted()
+	}
+	return err.Error()
 }
 
 // shown is the patched object as text. The library is used for it, and only here, because it leaves
-// what the patch does not touch in its order.
-func (p *requestPatch) shown(s *compiled.Schema, live kinds.Object, revision string) string {
+// what the patch does not touch in its order, which of declared kinds is that of names.
+func (p *requestPatch) shown(t *write, s *compiled.Schema, live kinds.Object) string {
 	var op store.Op
 	op.Value, op.RevisionAt = s.Append(nil, live)
-	text := stamped(op, revision)
+	text := stamped(op, revisionText(t.base))
 	var err error
+	if t.kind.Declared {
+		if text, err = sortedJSON(text); err != nil {
+			return ""
+		}
+	}
 	if p.kind == types.MergePatchType {
 		text, err = jsonpatch.MergePatch(text, p.data)
 	} else {
@@ -329,4 +372,13 @@ func (p *requestPatch) shown(s *compiled.Schema, live kinds.Object, revision str
 		return ""
 	}
 	return string(text)
+}
+
+// sortedJSON sorts the names of an object.
+func sortedJSON(text []byte) ([]byte, error) {
+	var obj map[string]any
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &obj); err != nil {
+		return nil, err
+	}
+	return json.Marshal(obj)
 }

@@ -314,6 +314,10 @@ func (t *write) ignored() managed.Ignored {
 	switch {
 	case t.subresource == "status":
 		return managed.Ignored{Fields: []string{"spec"}, Metadata: statusKeepsMetadata}
+	case t.kind.SpecUnowned && t.subresource == "":
+		return managed.Ignored{Fields: []string{"spec", "status"}}
+	case t.kind.SpecUnowned:
+		return managed.Ignored{Fields: []string{"spec"}}
 	case t.kind.Status && t.subresource == "":
 		return managed.Ignored{Fields: []string{"status"}}
 	}

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 
@@ -33,7 +34,14 @@ func (s *Server) getScale(w http.ResponseWriter, r *request) error {
 	if entry == nil {
 		return apierrors.NewNotFound(r.kind.GroupResource(), r.name)
 	}
-	return s.respondScale(w, r, entry.Value)
+	obj, err := decodeStored(r.http.Context(), r.kinds, r.kind, entry.Value)
+	if err != nil {
+		return err
+	}
+	if path := r.kind.Scale.SpecReplicas; r.kind.Scale.AsField && !tree.Has(obj, scalePath(path)...) {
+		return apierrors.NewInternalError(fmt.Errorf("the spec replicas field %q does not exist", "."+path))
+	}
+	return s.respondJSON(w, r, http.StatusOK, scaleOf(r.kind, obj))
 }
 
 // updateScale answers PUT of a scale subresource.

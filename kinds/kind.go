@@ -76,6 +76,9 @@ type Kind struct {
 	CreateOnUpdate bool
 	// UpdateNamesRevision says that a PUT must give the resourceVersion of what it replaces.
 	UpdateNamesRevision bool
+	// SpecUnowned says that what a client writes of spec counts for nothing after the create, so that
+	// no manager owns a part of it.
+	SpecUnowned bool
 	// ReturnDeleted says that DELETE answers with the object and not with a Status.
 	ReturnDeleted bool
 	// DefaultPropagation is what DELETE does with dependents when not told: "Background" or "Orphan".

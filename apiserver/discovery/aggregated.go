@@ -29,10 +29,16 @@ func aggregatedResource(k *kinds.Kind) apidiscovery.APIResourceDiscovery {
 	out := apidiscovery.APIResourceDiscovery{
 		Resource: k.Resource, Scope: scope, SingularResource: k.Singular, Verbs: verbs(k),
 		ShortNames: k.ShortNames, Categories: k.Categories,
-		// Group and version are told only where they are not the document's.
 		ResponseKind: &metav1.GroupVersionKind{Kind: k.Kind},
 	}
+	// Group and version of built-in kinds are told only where they are not the document's.
+	if k.Declared {
+		out.ResponseKind.Group, out.ResponseKind.Version = k.Group, k.Version
+	}
 	for _, s := range subresources(k) {
+		if k.Declared && s.Name == "status" {
+			s.Group, s.Version = k.Group, k.Version
+		}
 		out.Subresources = append(out.Subresources, apidiscovery.APISubresourceDiscovery{
 			Subresource:  s.Name,
 			ResponseKind: &metav1.GroupVersionKind{Group: s.Group, Version: s.Version, Kind: s.Kind},

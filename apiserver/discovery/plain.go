@@ -67,7 +67,8 @@ func verbs(k *kinds.Kind) []string {
 
 var readAndWrite = []string{"get", "patch", "update"}
 
-// subresources are all those of a kind, sorted, each with its kind and verbs filled in.
+// subresources are all those of a kind, each with its kind and verbs filled in: sorted, but for declared
+// kinds, whose status is told before their scale.
 func subresources(k *kinds.Kind) []kinds.Subresource {
 	all := slices.Clone(k.Subresources)
 	if k.Status {
@@ -85,6 +86,9 @@ func subresources(k *kinds.Kind) []kinds.Subresource {
 		if all[i].Group == k.Group {
 			all[i].Version = "" // it goes without saying
 		}
+	}
+	if k.Declared {
+		return all
 	}
 	slices.SortFunc(all, func(a, b kinds.Subresource) int { return cmp.Compare(a.Name, b.Name) })
 	return slices.CompactFunc(all, func(a, b kinds.Subresource) bool { return a.Name == b.Name })

@@ -29,7 +29,7 @@ func certificateSigningRequest() *kinds.Kind {
 		ShortNames: []string{"csr"},
 		Schema:     schema.Builtin("io.k8s.api.certificates.v1.CertificateSigningRequest"),
 		Columns:    csrColumns(),
-		Status:     true,
+		Status:     true, SpecUnowned: true,
 		Subresources: []kinds.Subresource{{
 			Name: "approval", Verbs: []string{"get", "patch", "update"},
 			Strategy: &kinds.Strategy{PrepareForUpdate: prepareApproval, ValidateUpdate: validateApproval},

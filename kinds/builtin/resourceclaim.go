@@ -52,7 +52,7 @@ func resourceClaimTemplate() *kinds.Kind {
 		Strategy: kinds.Strategy{
 			Default:          func(obj kinds.Object) { defaultRequests(tree.Map(obj, "spec", "spec", "devices")) },
 			PrepareForCreate: prepareClaimTemplate,
-			ValidateCreate:   validateClaimTemplate,
+			Validate:         validateClaimTemplate,
 			ValidateUpdate:   unchanged("spec"),
 		},
 	}

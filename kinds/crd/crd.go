@@ -164,15 +164,19 @@ func (d *Definition) kind(f *form, replaced <-chan struct{}) *kinds.Kind {
 		Deprecated: f.deprecated(), Replaced: replaced,
 		Strategy: f.strategy(),
 		Form:     f.shape,
+		Verbs:    verbs,
 	}
 	if s := v.Subresources; s != nil {
 		k.Status, k.Scale = s.Status != nil, scale(s.Scale)
 	}
 	if d.Deleted {
-		k.Verbs = slices.DeleteFunc(slices.Clone(kinds.AllVerbs), func(verb string) bool { return verb == "create" })
+		k.Verbs = slices.DeleteFunc(slices.Clone(verbs), func(verb string) bool { return verb == "create" })
 	}
 	return k
 }
+
+// verbs are kinds.AllVerbs in the order in which discovery has those of declared kinds.
+var verbs = []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}
 
 func scale(s *apiextensionsv1.CustomResourceSubresourceScale) *kinds.Scale {
 	if s == nil {

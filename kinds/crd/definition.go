@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	crdvalidation "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -183,13 +184,28 @@ func internal(obj kinds.Object) (*apiextensions.CustomResourceDefinition, error)
 		read.Annotations = map[string]string{apiextensionsv1.KubeAPIApprovedAnnotation: approved}
 	}
 	for i := range read.Spec.Versions {
-		if v := &read.Spec.Versions[i]; v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
-			v.SelectableFields = nil // upstream's rules would look for them in the schema, and not survive it
+		if v := &read.Spec.Versions[i]; len(v.SelectableFields) > 0 && !hasFields(v.Schema) {
+			v.SelectableFields = nil
 		}
 	}
 	var out apiextensions.CustomResourceDefinition
 	err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(&read, &out, nil)
 	return &out, err
+}
+
+// hasFields says whether fields can be looked for in a schema. Upstream's rules look for them in one that
+// is missing or not structural, too, and do not survive it; that it is so they say besides.
+func hasFields(s *apiextensionsv1.CustomResourceValidation) bool {
+	if s == nil || s.OpenAPIV3Schema == nil {
+		return false
+	}
+	var props apiextensions.JSONSchemaProps
+	err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(s.OpenAPIV3Schema, &props, nil)
+	if err != nil {
+		return false
+	}
+	_, err = structural.NewStructural(&props)
+	return err == nil
 }
 
 // validateDefinition returns what is wrong with a definition; old is nil for a new one.

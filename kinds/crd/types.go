@@ -15,7 +15,19 @@ func objectMeta() *schema.Type {
 }
 
 // scalar keeps a value as it is.
-var scalar = &schema.Type{Kind: schema.Any, GoName: "interface {}", Loose: true}
+var scalar = scalarOf(0)
+
+func scalarOf(m schema.Meaning) *schema.Type {
+	return &schema.Type{Kind: schema.Any, GoName: "interface {}", Loose: true, Meant: m}
+}
+
+// scalars are the types of values that should be something.
+var scalars = map[string]*schema.Type{
+	"boolean": scalarOf(schema.MeantBool),
+	"integer": scalarOf(schema.MeantNumber),
+	"number":  scalarOf(schema.MeantNumber),
+	"string":  scalarOf(schema.MeantString),
+}
 
 // rootType is the type of whole objects.
 func rootType(name string, s *structural.Structural) *schema.Type {
@@ -45,6 +57,9 @@ func typeOf(s *structural.Structural) *schema.Type {
 		}
 	case s.Type == "object" || s.XPreserveUnknownFields || len(s.Properties) > 0:
 		return structType(s)
+	}
+	if t := scalars[s.Type]; t != nil {
+		return t
 	}
 	return scalar
 }

@@ -68,6 +68,9 @@ func (c *conformer) value(t *Type, nullable bool, v any) any {
 			return v
 		}
 	case Any:
+		if t.Meant != 0 {
+			c.meant(v)
+		}
 		return v
 	}
 	if t.Loose {
@@ -90,8 +93,18 @@ func (c *conformer) value(t *Type, nullable bool, v any) any {
 	default:
 		return c.special(t, v)
 	}
-	c.mismatch(soft, foundValue(v), t.GoName)
+	c.wrongType(soft, t, v, t.GoName)
 	return nil
+}
+
+// meant empties what is no scalar.
+func (c *conformer) meant(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		c.object(emptied, v)
+	case []any:
+		c.list(emptiedList, v)
+	}
 }
 
 func (c *conformer) dictionary(t *Type, m map[string]any) {
@@ -127,8 +140,12 @@ func (c *conformer) integer(t *Type, g gravity, v any) any {
 	}
 	text := numberText(v)
 	n, err := strconv.ParseInt(text, 10, bits)
-	if err != nil {
-		c.mismatch(g, "number "+text, goType)
+	if err == nil {
+		return n
+	}
+	e := c.mismatch(g, "number "+text, goType)
+	if _, isFloat := v.(float64); isFloat && e != nil && t.Kind != IntOrString {
+		e.converted = conversionError(t, v)
 	}
 	return n
 }
@@ -141,12 +158,14 @@ func (c *conformer) special(t *Type, v any) any {
 			return c.byteList(list)
 		}
 		if !isText {
-			c.mismatch(soft, foundValue(v), t.GoName)
+			c.wrongType(soft, t, v, t.GoName)
 			return nil
 		}
 		var err error
 		if text, c.scratch, err = canonicalBase64(text, c.scratch); err != nil {
-			c.fail(soft, err.Error())
+			if e := c.fail(soft, err.Error()); e != nil {
+				e.converted = "error decoding from json: " + e.text
+			}
 		}
 		return text
 	case Quantity:
@@ -165,7 +184,7 @@ func (c *conformer) special(t *Type, v any) any {
 		case isNumeric(v):
 			return c.integer(t, hard, v)
 		}
-		c.mismatch(hard, foundValue(v), "int32")
+		c.wrongType(hard, t, v, "int32")
 	case Time, MicroTime:
 		if isText {
 			at, err := canonicalTime(t.Kind, text)
@@ -174,7 +193,7 @@ func (c *conformer) special(t *Type, v any) any {
 			}
 			return at
 		}
-		c.mismatch(hard, foundValue(v), "string")
+		c.wrongType(hard, t, v, "string")
 	}
 	return nil
 }

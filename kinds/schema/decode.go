@@ -162,8 +162,13 @@ func (d *decoder) value(t *Type, nullable bool, prev any) any {
 			return d.integer(t, soft)
 		}
 	case Any:
-		if t.shared {
+		switch {
+		case t.shared:
 			return d.sharedTree()
+		case t.Meant != 0 && c == '{':
+			return d.object(emptied, nil)
+		case t.Meant != 0 && c == '[':
+			return d.list(emptiedList, nil)
 		}
 		return d.tree(t.Loose)
 	default:

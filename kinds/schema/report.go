@@ -15,7 +15,8 @@ type Error struct {
 	// Path is the field concerned, as in "spec.containers[0].image"; "" for the whole.
 	Path string
 
-	text string
+	text      string
+	converted string // if other words; see Converted
 }
 
 func (e *Error) Error() string { return e.text }
@@ -98,29 +99,31 @@ func (r *report) find(what, name string) {
 	r.findings = append(r.findings, text)
 }
 
-// fail reports a value that cannot be read, in the words of whoever tried.
-func (r *report) fail(g gravity, text string) {
-	if r.errors[g] == nil {
-		r.errors[g] = &Error{Head: g == head, Path: r.path(), text: text}
+// fail reports a value that cannot be read, in the words of whoever tried. It returns the error if it
+// is the first of its gravity, and else nil.
+func (r *report) fail(g gravity, text string) *Error {
+	if r.errors[g] != nil {
+		return nil
 	}
+	r.errors[g] = &Error{Head: g == head, Path: r.path(), text: text}
+	return r.errors[g]
 }
 
 // mismatch reports a value of the wrong type. Upstream decodes into Go types, and its clients know
-// the text; found is "string", "number 1.5", "object" and so on.
-func (r *report) mismatch(g gravity, found, goType string) {
+// the text; found is "string", "number 1.5", "object" and so on. It returns what fail does.
+func (r *report) mismatch(g gravity, found, goType string) *Error {
 	if len(r.steps) > 1 && r.errors[g] != nil {
-		return
+		return nil
 	}
 	owner, fields := r.goPath()
 	switch {
 	case fields == "":
-		r.fail(g, "json: cannot unmarshal "+found+" into Go value of type "+goType)
-		return
+		return r.fail(g, "json: cannot unmarshal "+found+" into Go value of type "+goType)
 	case fields == "TypeMeta.apiVersion", fields == "TypeMeta.kind", fields == "apiVersion", fields == "kind":
 		// The root's: read beforehand, into a type without a name.
 		g, owner, fields = head, "", strings.TrimPrefix(fields, "TypeMeta.")
 	}
-	r.fail(g, "json: cannot unmarshal "+found+
+	return r.fail(g, "json: cannot unmarshal "+found+
 		" into Go struct field "+owner+"."+fields+" of type "+goType)
 }
 

@@ -41,6 +41,11 @@ type Type struct {
 	// whoever validates the object says what is wrong with it. Fields are written in order of name.
 	Loose bool
 
+	// Meant is what a scalar of a declared object should be: Bool, String or Number; zero if anything. The
+	// type is Any then: the value is kept, unless it is a map or a list of maps, whose fields are unknown
+	// ones, and whoever validates the object says what is wrong with it.
+	Meant Meaning
+
 	// EmptyIsNull says that a struct's list or map is kept as null where it has nothing in it and is not
 	// left out. Upstream keeps the objects of most kinds as protobuf, which knows no empty list.
 	EmptyIsNull bool
@@ -60,6 +65,22 @@ type Type struct {
 	proto   protoForm
 	shared  bool // its trees are shared by all objects that have the same
 }
+
+// Meaning is what a scalar should be that may be anything.
+type Meaning uint8
+
+// The scalars of declared objects.
+const (
+	MeantBool Meaning = iota + 1
+	MeantNumber
+	MeantString
+)
+
+// emptied and emptiedList are the types of what stands in the place of a scalar.
+var (
+	emptied     = &Type{Kind: Struct, Loose: true, slots: make([]uint16, 1)} // no fields: nothing is found
+	emptiedList = &Type{Kind: List, Loose: true, Elem: emptied, NullableElem: true}
+)
 
 // protoForm says how protobuf has a value that it has not as JSON has it.
 type protoForm uint8

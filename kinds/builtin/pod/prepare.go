@@ -237,22 +237,6 @@ func keepAllButEphemeralContainers(_ *kinds.Env, obj, old kinds.Object) error {
 	return nil
 }
 
-// keepAllButResources lets only the resources of containers through, matched by name.
-func keepAllButResources(_ *kinds.Env, obj, old kinds.Object) error {
-	spec, asked := tree.CopyMap(tree.Map(old, "spec")), tree.Map(obj, "spec")
-	for _, list := range []string{"containers", "initContainers"} {
-		for _, c := range tree.Maps(spec, list) {
-			if a := tree.Find(tree.List(asked, list), "name", tree.Str(c, "name")); a != nil {
-				tree.Move("resources", a, c)
-				tree.Move("resizePolicy", a, c)
-			}
-		}
-	}
-	obj["spec"] = spec
-	tree.Move("status", old, obj)
-	return nil
-}
-
 // QOSClass is how a pod is treated when its node runs short: it is Guaranteed what it asks for if
 // every container's limits are its requests, BestEffort if none asks for anything, else Burstable.
 func QOSClass(spec map[string]any) string {

@@ -279,35 +279,3 @@ func validateEphemeralContainersUpdate(obj, old kinds.Object) field.ErrorList {
 	}
 	return e.List()
 }
-
-// validateResize checks that only what can be resized was, and that it does not make the pod another
-// class of guest.
-func validateResize(obj, old kinds.Object) field.ErrorList {
-	var e check.Errors
-	spec := check.Root(obj).Child("spec")
-	if QOSClass(spec.Map) != QOSClass(tree.Map(old, "spec")) {
-		e.Invalid(spec.Path, QOSClass(spec.Map),
-			"Pod QOS Class may not change as a result of resizing")
-	}
-	for _, list := range []string{"containers", "initContainers"} {
-		for _, c := range spec.Each(list) {
-			was := tree.Find(tree.List(old, "spec", list), "name", c.Str("name"))
-			for _, kind := range []string{"limits", "requests"} {
-				resized(&e, c.Child("resources").At(kind), tree.Map(c.Map, "resources", kind),
-					tree.Map(was, "resources", kind))
-			}
-		}
-	}
-	return e.List()
-}
-
-func resized(e *check.Errors, path check.Path, now, was map[string]any) {
-	for _, changed := range tree.Diff(was, now, "", changesMax) {
-		switch {
-		case changed != "cpu" && changed != "memory":
-			e.Forbidden(path, "only cpu and memory resources are mutable; changed: "+changed)
-		case now[changed] == nil:
-			e.Forbidden(path, changed+" cannot be removed")
-		}
-	}
-}

@@ -50,6 +50,9 @@ type compiler struct {
 func (c *compiler) ref(t *schema.Type) smd.TypeRef {
 	switch t.Kind {
 	case schema.Any:
+		if s, ok := scalars[t.Meant]; ok {
+			return inlined(s)
+		}
 		return named(untypedName)
 	case schema.Struct:
 		return named(c.structure(t))
@@ -67,6 +70,11 @@ func (c *compiler) ref(t *schema.Type) smd.TypeRef {
 	default: // quantities, times and the like
 		return inlined(smd.Untyped)
 	}
+}
+
+// scalars are the types of what declared objects say they have.
+var scalars = map[schema.Meaning]smd.Scalar{
+	schema.MeantBool: smd.Boolean, schema.MeantNumber: smd.Numeric, schema.MeantString: smd.String,
 }
 
 func inlined(s smd.Scalar) smd.TypeRef { return smd.TypeRef{Inlined: smd.Atom{Scalar: scalar(s)}} }
