@@ -47,5 +47,22 @@ func ParseStored(b []byte) (value []byte, revisionAt int, err error) {
 	return v.value, v.revisionAt, err
 }
 
+// ForgetInEtcd has etcd forget what was compacted, as it does in a minute.
+func (s *Store) ForgetInEtcd() { s.forgetInEtcd(s.Compacted()) }
+
 // Measure makes the store aware of the room there is now, as it is itself in a moment.
 func (s *Store) Measure() { s.measureOnce() }
+
+// Awaited says how many wait for what memory has not got yet.
+func (s *Store) Awaited() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.waiters)
+}
+
+// Asked says how many commits were asked for.
+func (s *Store) Asked() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return int(s.asked)
+}

@@ -94,9 +94,8 @@ func TestCommitsOfAKeyDoNotMeetInEtcd(t *testing.T) {
 
 // A commit of one who has lost a lease fails, also if it waits together with the one that took it.
 func TestCommitBehindTheLossOfItsLease(t *testing.T) {
-	address := etcdtest.Start(t)
-	p := newProxy(t, address)
-	s := open(t, etcd.Options{Endpoints: []string{p.address()}, Prefix: space(), Timeout: patience})
+	g := newGate(t, etcdtest.Start(t))
+	s := open(t, etcd.Options{Endpoints: []string{g.address}, Prefix: space(), Timeout: patience})
 	for round := range 20 {
 		held := commit(t, s, put("a/lease", fmt.Sprint("me ", round))).Revision
 		take := put("a/lease", fmt.Sprint("you ", round))
@@ -104,24 +103,21 @@ func TestCommitBehindTheLossOfItsLease(t *testing.T) {
 		write := put("a/x", fmt.Sprint(round))
 		var taken, written store.Result
 		var err error
-		p.hold()
-		var group, asking sync.WaitGroup
-		asking.Add(2)
+		g.hold("Txn")
+		var group sync.WaitGroup
 		for i := range etcd.FlyingMax { // so that there is something to wait for
-			before := served(t, address, "Txn")
+			before := g.came("Txn")
 			group.Go(func() { commit(t, s, put(fmt.Sprint("b/", i), fmt.Sprint(round))) })
-			untilServed(t, address, "Txn", before+1)
+			g.untilCame("Txn", before+1)
 		}
+		asked := s.Asked()
+		group.Go(func() { taken = commit(t, s, take) })
 		group.Go(func() {
-			asking.Done()
-			taken = commit(t, s, take)
-		})
-		group.Go(func() {
-			asking.Done()
 			written, err = s.Commit(t.Context(), write, store.Op{Key: pod("a/lease"), Expect: held})
 		})
-		asking.Wait()
-		p.pass()
+		for looks := time.NewTicker(time.Millisecond); s.Asked() < asked+2; <-looks.C {
+		}
+		g.pass("Txn")
 		group.Wait()
 		var conflict *store.ConflictError
 		switch {

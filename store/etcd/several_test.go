@@ -354,6 +354,48 @@ func TestHistoryOutlivesTheProcess(t *testing.T) {
 	}
 }
 
+// A compaction leaves the state at the revision it names, and what came after it: also to a store that finds
+// only what etcd was told to keep.
+func TestCompactionLeavesWhatItNames(t *testing.T) {
+	address, prefix := etcdtest.Start(t), space()
+	a := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix})
+	var at []store.Revision
+	for i := range 5 {
+		at = append(at, commit(t, a, put("a/x", fmt.Sprint(i))).Revision)
+	}
+	if err := a.Compact(t.Context(), at[2]); err != nil {
+		t.Fatal(err)
+	}
+	a.ForgetInEtcd()
+	for name, s := range map[string]*etcd.Store{
+		"the store":             a,
+		"one that starts later": open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix}),
+	} {
+		if got := s.Compacted(); got != at[2] {
+			t.Errorf("%s is compacted to %d, want %d", name, got, at[2])
+		}
+		if _, err := s.SnapshotAt(t.Context(), at[1]); !errors.Is(err, store.ErrCompacted) {
+			t.Errorf("%s at the revision before: %v, want %v", name, err, store.ErrCompacted)
+		}
+		snap, err := s.SnapshotAt(t.Context(), at[2])
+		if err != nil {
+			t.Errorf("%s at the revision: %v", name, err)
+			continue
+		}
+		if got, want := string(snap.Get(pod("a/x")).Value), fmt.Sprintf("2@%d", at[2]); got != want {
+			t.Errorf("%s has %q at the revision, want %q", name, got, want)
+		}
+		w, err := s.Watch("pods", "", at[2])
+		if err != nil {
+			t.Errorf("%s after the revision: %v", name, err)
+			continue
+		}
+		if events, err := w.Next(t.Context()); err != nil || len(events) != 2 {
+			t.Errorf("%s shows %d events after the revision, %v; want 2", name, len(events), err)
+		}
+	}
+}
+
 func TestForeignKeysStopReadsInsteadOfBecomingObjects(t *testing.T) {
 	address, prefix := etcdtest.Start(t), space()
 	s := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix, Timeout: 300 * time.Millisecond})

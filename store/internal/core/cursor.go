@@ -52,6 +52,7 @@ func (c *cursor) Next(ctx context.Context) ([]*store.Event, error) {
 // and what is published later closes it.
 func (c *cursor) Ready() <-chan struct{} {
 	wait := c.resource.wait()
+	c.reader.between()
 	if c.reader.closed.Load() {
 		return closed
 	}
@@ -66,9 +67,10 @@ func (c *cursor) TryNext() ([]*store.Event, error) {
 	if c.reader.closed.Load() {
 		return nil, store.ErrClosed
 	}
-	// The order of the next two lines is what a bookmark rests on: every event up to the revision
-	// that was published is in the log that is loaded after it.
+	// The order of the two loads is what a bookmark rests on: every event up to the revision that was
+	// published is in the log that is loaded after it.
 	published := c.reader.Revision()
+	c.reader.between()
 	log := c.resource.log.Load()
 	next, end := c.next.Load(), log.end()
 	if next < log.first {

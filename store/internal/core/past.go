@@ -46,6 +46,7 @@ func (r *Reader) SnapshotAt(ctx context.Context, at store.Revision) (store.Snaps
 	if s := r.past.find(at); s != nil {
 		return s, nil
 	}
+	r.between()
 	s := &pastSnapshot{reader: r, revision: at, later: now, trees: map[string]*tree{}}
 	s.logs = make(map[string]*eventLog)
 	for name, res := range *r.resources.Load() {

@@ -23,6 +23,10 @@ type Reader struct {
 	mu        sync.Mutex
 
 	past past
+
+	// meanwhile, if it is set, is called between two looks at what changes without anybody waiting: whose
+	// order is what readers rest on.
+	meanwhile func()
 }
 
 // state is one published revision. It is never modified.
@@ -37,6 +41,12 @@ func newReader(at store.Revision) *Reader {
 	r.state.Store(&state{revision: at})
 	r.resources.Store(&map[string]*resource{})
 	return r
+}
+
+func (r *Reader) between() {
+	if r.meanwhile != nil {
+		r.meanwhile()
+	}
 }
 
 // publish lets readers see the state, and the events up to its revision that are in the logs.
@@ -84,6 +94,7 @@ func (r *Reader) Watch(resource, prefix string, after store.Revision) (store.Wat
 	}
 	res := r.resource(resource)
 	log := res.log.Load()
+	r.between()
 	// The log is loaded first: what a compaction drops later, the cursor finds out by itself.
 	if after < r.Compacted() {
 		return nil, store.ErrCompacted
