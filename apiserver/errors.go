@@ -70,8 +70,10 @@ func unreasoned(err error) error {
 	return status(http.StatusInternalServerError, "", err.Error())
 }
 
-// asStatus turns any error into a Status. What is not one already is an internal error.
+// asStatus turns any error into a Status. What is not one already, and none of the store's that clients can do
+// something about, is an internal error.
 func asStatus(err error) *apierrors.StatusError {
+	err = storeError(err)
 	if s, ok := err.(*apierrors.StatusError); ok {
 		return s
 	}

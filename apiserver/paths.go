@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/version"
@@ -204,19 +206,22 @@ type check struct {
 	name string
 	// ready says that the check is of readiness, not of life.
 	ready bool
-	run   func() error
+	run   func(context.Context) error
 }
+
+// answerMax is how long the store may take to answer before the server is unwell, as etcd may of Kubernetes'.
+const answerMax = 2 * time.Second
 
 func (s *Server) checks() []check {
 	return []check{
-		{name: "ping", run: func() error { return nil }},
-		{name: "store", run: func() error {
-			if s.store.Revision() < 0 {
-				return fmt.Errorf("the store has no revision")
-			}
-			return nil
+		{name: "ping", run: func(context.Context) error { return nil }},
+		{name: "store", run: func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeoutCause(ctx, answerMax, fmt.Errorf("no answer in %v", answerMax))
+			defer cancel()
+			_, err := s.store.Snapshot(ctx)
+			return err
 		}},
-		{name: "shutdown", ready: true, run: func() error {
+		{name: "shutdown", ready: true, run: func(context.Context) error {
 			select {
 			case <-s.stopped:
 				return fmt.Errorf("the server is shutting down")
@@ -236,9 +241,11 @@ func (s *Server) health(w http.ResponseWriter, r *request, kind, only string) er
 			continue
 		}
 		found = true
-		switch err := c.run(); {
-		case slices.Contains(r.query["exclude"], c.name):
+		if slices.Contains(r.query["exclude"], c.name) {
 			fmt.Fprintf(&list, "[+]%s excluded: ok\n", c.name)
+			continue
+		}
+		switch err := c.run(r.http.Context()); {
 		case err != nil:
 			failed = true
 			fmt.Fprintf(&list, "[-]%s failed: %v\n", c.name, err)

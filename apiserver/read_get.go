@@ -122,6 +122,10 @@ func storeError(err error) error {
 		return status(http.StatusInsufficientStorage, metav1.StatusReasonInternalError, err.Error())
 	case errors.Is(err, store.ErrTooLarge):
 		return status(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, err.Error())
+	case errors.Is(err, store.ErrNoAnswer):
+		// Nothing says when to try again: a client would do so by itself then, with a write, too, that may
+		// have happened.
+		return apierrors.NewTimeoutError("request did not complete within requested timeout - "+err.Error(), 0)
 	}
 	return err
 }

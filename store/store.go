@@ -130,23 +130,24 @@ type Store interface {
 	// value as it is (the stamped revision aside) and a Delete of a key that does not exist change
 	// nothing; a commit that changes nothing returns the current revision and makes no event.
 	// No two ops may have the same key.
-	// Possible errors: *ConflictError, ErrNoSpace, ErrTooLarge, ErrClosed, and the context's. After a
-	// context's error, as after one of an engine that nothing came back from, the commit may still happen.
+	// Possible errors: *ConflictError, ErrNoSpace, ErrTooLarge, ErrNoAnswer, ErrClosed, and the context's.
+	// After ErrNoAnswer and a context's error the commit may have happened, or still happen.
 	Commit(ctx context.Context, ops ...Op) (Result, error)
 	// Snapshot returns the newest durable state: at least as new as every commit that returned
-	// before the call.
+	// before the call. Possible errors: ErrNoAnswer, ErrClosed, and the context's.
 	Snapshot(ctx context.Context) (Snapshot, error)
-	// SnapshotAt returns the state as of a revision. Possible errors: ErrCompacted, ErrFuture.
+	// SnapshotAt returns the state as of a revision. Possible errors: ErrCompacted, ErrFuture, and
+	// those of Snapshot.
 	SnapshotAt(ctx context.Context, at Revision) (Snapshot, error)
 	// Watch returns a cursor that stands after a revision. It needs no closing: one that nobody
-	// reads any more is garbage. Possible errors: ErrCompacted, ErrFuture, ErrClosed.
+	// reads any more is garbage. Possible errors: ErrCompacted, ErrFuture, ErrNoAnswer, ErrClosed.
 	Watch(resource, prefix string, after Revision) (Watch, error)
 	// Revision is that of the newest durable commit.
 	Revision() Revision
 	// Compacted is the oldest revision that can still be read; watches can start at or after it.
 	Compacted() Revision
 	// Compact forgets history before the revision. Engines do it by themselves, too, by age and
-	// size. Possible errors: ErrFuture, ErrClosed.
+	// size. Possible errors: ErrFuture, ErrNoAnswer, ErrClosed.
 	Compact(ctx context.Context, before Revision) error
 	// Close ends all watches with ErrClosed and releases the engine. Commits under way are finished
 	// or fail.
@@ -175,6 +176,8 @@ var (
 	// ErrNoSpace says that the disk is full; reads and what makes room go on, and other writes do when
 	// there is room again.
 	ErrNoSpace = errors.New("store: no space left for writes")
+	// ErrNoAnswer says that what the engine keeps its state in, on other machines, did not answer in time.
+	ErrNoAnswer = errors.New("store: no answer")
 )
 
 // ConflictError says that a key was not at the revision a commit expected. Nothing was changed.

@@ -39,9 +39,7 @@ func (c *commit) answer(o outcome) {
 
 func (c *commit) large() bool { return len(c.ops) > guardedMax }
 
-// Commit implements store.Store. Beside the errors named there are those of a cluster that does not
-// answer, as whose the commit may have happened. Etcd takes 1.5 MB in a commit unless it is set
-// otherwise.
+// Commit implements store.Store. Etcd takes 1.5 MB in a commit unless it is set otherwise.
 func (s *Store) Commit(ctx context.Context, ops ...store.Op) (store.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return store.Result{}, err

@@ -299,7 +299,7 @@ func (s *Store) attempt(ctx context.Context, b *batch) error {
 	}
 	s.note(ctx, err)
 	if err := s.pass(ctx, s.epochs); err != nil {
-		return fmt.Errorf("the commit may have happened: %v", err) // and so it is no refusal
+		return fmt.Errorf("%w, the commit may have happened: %v", store.ErrNoAnswer, err) // and so it is no refusal
 	}
 	return nil
 }

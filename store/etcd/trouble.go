@@ -23,7 +23,7 @@ var ErrRolledBack = errors.New("store: etcd has lost commits that this process h
 
 var (
 	errNoHead  = errors.New("store: the store's keys have been deleted from etcd")
-	errTimeout = errors.New("store: no answer from etcd")
+	errTimeout = fmt.Errorf("%w from etcd", store.ErrNoAnswer)
 	errForeign = errors.New("store: below the store's prefix in etcd somebody else has written")
 )
 
