@@ -93,15 +93,18 @@ func (g *gate) carry(etcd *grpc.ClientConn, store grpc.ServerStream) error {
 			}
 		}
 	}()
-	for {
+	method := path.Base(full)
+	for n := 0; ; n++ {
 		var m []byte
 		if err := call.RecvMsg(&m); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err
 		}
-		if err := g.wait(ctx, path.Base(full), len(m)); err != nil {
-			return err
+		if opens := method == "Watch" && n == 0; !opens { // a stream, which is no answer yet
+			if err := g.wait(ctx, method, len(m)); err != nil {
+				return err
+			}
 		}
 		if err := store.SendMsg(&m); err != nil {
 			return err
