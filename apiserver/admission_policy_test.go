@@ -141,6 +141,66 @@ func TestMutatingPolicy_Changes(t *testing.T) {
 	}
 }
 
+// patches are mutations by expressions for JSON patches.
+func patches(expressions ...string) string {
+	all := make([]string, len(expressions))
+	for i, e := range expressions {
+		all[i] = fmt.Sprintf(`{"patchType":"JSONPatch","jsonPatch":{"expression":%q}}`, e)
+	}
+	return `,"mutations":[` + strings.Join(all, ",") + `]`
+}
+
+// A policy that wants to be called again sees what it made itself, too.
+func TestMutatingPolicy_IsCalledAgainAfterItself(t *testing.T) {
+	const more = "[JSONPatch{op: 'add', path: '/data/n', value: has(object.data.n) ? object.data.n + 'x' : 'x'}]"
+	for policy, want := range map[string]string{"IfNeeded": "xx", "Never": "x"} {
+		a := newAPI(t)
+		a.mutation("more", rulesFor("", "configmaps")+`,"reinvocationPolicy":"`+policy+`"`+patches(more))
+		got := a.want(201, "POST "+cms, "", `{"metadata":{"name":"a"},"data":{"k":"v"}}`)
+		if n := tree.Str(got.body, "data", "n"); n != want {
+			t.Errorf("%s: n is %q, want %q", policy, n, want)
+		}
+	}
+}
+
+// A mutation that fails does not keep the next from being made.
+func TestMutatingPolicy_MutationsFailByThemselves(t *testing.T) {
+	spec := rulesFor("", "configmaps") + `,"reinvocationPolicy":"Never"` + patches(
+		"[JSONPatch{op: 'remove', path: '/data/gone'}]", "[JSONPatch{op: 'add', path: '/data/s', value: 'p'}]",
+		"[JSONPatch{op: 'move', from: '/data/gone', path: '/data/t'}]")
+	a := newAPI(t)
+	a.mutation("lenient", `"failurePolicy":"Ignore",`+spec)
+	got := a.want(201, "POST "+cms, "", `{"metadata":{"name":"a"},"data":{"k":"v"}}`)
+	if tree.Str(got.body, "data", "s") != "p" {
+		t.Errorf("the second mutation was not made: %s", got.text)
+	}
+	a.mutation("strict", `"failurePolicy":"Fail",`+spec)
+	got = a.want(403, "POST "+cms, "", `{"metadata":{"name":"b"},"data":{"k":"v"}}`)
+	if causes := tree.List(got.body, "details", "causes"); len(causes) != 2 || got.str("reason") != "Invalid" {
+		t.Errorf("want a cause for each mutation that failed: %s", got.text)
+	}
+}
+
+// Who has parameters of a kind that is not known cannot be asked about any write.
+func TestPolicies_ParamsOfNoKind(t *testing.T) {
+	const nobody = `"metadata":{"name":"a"}}`
+	spec := `"paramKind":{"apiVersion":"v1","kind":"Nosuch"},` + rulesFor("", "configmaps")
+	const want = "denied request: failed to configure policy: failed to find resource referenced by paramKind: '/v1, Kind=Nosuch'"
+
+	a := newAPI(t)
+	a.mutation("mutating", spec+`,"reinvocationPolicy":"Never"`+patches("[JSONPatch{op: 'add', path: '/data', value: {'a': 'b'}}]"))
+	got := a.want(403, "POST "+cms, "", "{"+nobody)
+	if got.str("message") != `policy "mutating" `+want || got.str("reason") != "Forbidden" {
+		t.Errorf("got %s", got.text)
+	}
+	a = newAPI(t)
+	a.policy("validating", spec+`,"validations":[{"expression":"true"}]`, deny)
+	got = a.want(422, "POST "+cms, "", "{"+nobody)
+	if !strings.HasSuffix(got.str("message"), "ValidatingAdmissionPolicy 'validating' "+want) {
+		t.Errorf("got %s", got.text)
+	}
+}
+
 // Whatever the way of a write, oldObject is what is stored.
 func TestB151_AdmissionSeesTheStoredObject(t *testing.T) {
 	a := newAPI(t)

@@ -145,10 +145,10 @@ func deleteOptions(obj kinds.Object) *metav1.DeleteOptions {
 
 func queryDeleteOptions(r *request, opts *metav1.DeleteOptions) error {
 	opts.DryRun = r.query["dryRun"]
-	if text := r.query.Get("gracePeriodSeconds"); text != "" {
-		grace, err := strconv.ParseInt(text, 10, 64)
+	if r.query.Has("gracePeriodSeconds") {
+		grace, err := strconv.ParseInt(r.query.Get("gracePeriodSeconds"), 10, 64)
 		if err != nil {
-			return apierrors.NewBadRequest("gracePeriodSeconds: " + err.Error())
+			return apierrors.NewBadRequest(err.Error())
 		}
 		opts.GracePeriodSeconds = &grace
 	}
@@ -160,7 +160,8 @@ func queryDeleteOptions(r *request, opts *metav1.DeleteOptions) error {
 		unsafe := boolParam(r.query, unsafeOption)
 		opts.IgnoreStoreReadErrorWithClusterBreakingPotential = &unsafe
 	}
-	if policy := metav1.DeletionPropagation(r.query.Get("propagationPolicy")); policy != "" {
+	if r.query.Has("propagationPolicy") {
+		policy := metav1.DeletionPropagation(r.query.Get("propagationPolicy"))
 		opts.PropagationPolicy = &policy
 	}
 	return nil

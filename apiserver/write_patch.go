@@ -312,7 +312,7 @@ func patchError(err error) error {
 		err == mergepatch.ErrPatchContentNotMatchRetainKeys:
 		return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "",
 			err.Error(), 0, false)
-	case slices.Contains(malformed, err):
+	case errors.Is(err, patch.ErrUnordered), slices.Contains(malformed, err):
 		return apierrors.NewBadRequest(err.Error())
 	default:
 		return unreasoned(err)

@@ -27,15 +27,23 @@ func (r *rounds) number() int {
 // ran notes that a hook was called.
 func (r *rounds) ran(h hook, changed, again bool) {
 	if changed {
-		for _, before := range r.invoked {
-			if r.reinvoke == nil {
-				r.reinvoke = map[hook]bool{}
-			}
-			r.reinvoke[before] = true
-		}
+		r.all("")
 	}
 	if again && !r.second {
 		r.invoked = append(r.invoked, h)
+	}
+}
+
+// all has everybody of a kind called again who was until now and wants to; "" is any kind.
+func (r *rounds) all(kind string) {
+	for _, h := range r.invoked {
+		if kind != "" && h.kind != kind {
+			continue
+		}
+		if r.reinvoke == nil {
+			r.reinvoke = map[hook]bool{}
+		}
+		r.reinvoke[h] = true
 	}
 }
 

@@ -57,41 +57,60 @@ func (m *mutating) Mutate(ctx context.Context, a *Attributes) error {
 	if err != nil {
 		return err
 	}
+	refused := refusal{a: a}
+	for _, w := range wrong {
+		refused.add(w.policy, w.binding, w.message(), metav1.StatusReasonForbidden)
+	}
+	applied := false
 	for _, b := range all {
-		key := hook{"policy", b.policy.name, b.binding.name + "/" + tree.Str(b.param, "metadata", "namespace") +
+		key := hook{policyHook, b.policy.name, b.binding.name + "/" + tree.Str(b.param, "metadata", "namespace") +
 			"/" + tree.Str(b.param, "metadata", "name")}
 		if !a.again.due(key) {
 			continue
 		}
-		changed, err := m.run(ctx, a, b)
-		if err != nil {
-			wrong = append(wrong, problem{b.policy, b.binding, err})
-			continue
+		before := tree.CopyMap(a.Object)
+		n, errs := m.run(ctx, a, b)
+		for _, err := range errs {
+			refused.add(b.policy, b.binding, err.Error(), metav1.StatusReasonInvalid)
 		}
-		a.again.ran(key, changed, tree.Str(b.policy.spec, "reinvocationPolicy") == "IfNeeded")
+		applied = applied || n > 0
+		again := tree.Str(b.policy.spec, "reinvocationPolicy") == "IfNeeded"
+		a.again.ran(key, !reflect.DeepEqual(before, a.Object), again)
 	}
-	return refuseMutation(a, wrong)
+	if applied { // upstream has policies see what the last of them made of the object, its maker too
+		a.again.all(policyHook)
+	}
+	if refused.err == nil {
+		return nil
+	}
+	return refused.err
 }
 
-// run changes the object as one policy says.
-func (m *mutating) run(ctx context.Context, a *Attributes, b bound) (changed bool, err error) {
+const policyHook = "policy"
+
+// run changes the object as one policy says, and returns how many of its mutations could be applied and
+// what is wrong with the others.
+func (m *mutating) run(ctx context.Context, a *Attributes, b bound) (applied int, errs []error) {
 	p := b.policy.program()
-	before := tree.CopyMap(a.Object)
 	for i, change := range p.mutations {
 		s, err := newSubject(a, b.subject.kind, m.authorizer)
 		if err != nil {
-			return false, err
+			return applied, append(errs, err)
 		}
 		if i == 0 {
-			if ok, err := fulfilled(ctx, p.conditions, s, b.param); err != nil || !ok {
-				return false, err
+			if ok, err := fulfilled(ctx, p.conditions, s, b.param); err != nil {
+				return 0, []error{err}
+			} else if !ok {
+				return 0, nil
 			}
 		}
 		if err := change.run(ctx, a, s, b.param); err != nil {
-			return false, err
+			errs = append(errs, err)
+			continue
 		}
+		applied++
 	}
-	return !reflect.DeepEqual(before, a.Object), nil
+	return applied, errs
 }
 
 func (m mutation) run(ctx context.Context, a *Attributes, s *subject, param kinds.Object) error {
@@ -216,32 +235,25 @@ func operation(v ref.Val) (map[string]any, error) {
 	return op, nil
 }
 
-// refuseMutation is the answer to a write that a policy should have changed and could not.
-func refuseMutation(a *Attributes, wrong []problem) error {
-	var refused *apierrors.StatusError
-	for _, w := range wrong {
-		if w.policy.lenient {
-			continue
-		}
-		text := fmt.Sprintf("policy '%s' with binding '%s' denied request: %s", w.policy.name, w.bindingName(), w.err)
-		if w.binding == nil {
-			text = fmt.Sprintf("policy %q denied request: %s", w.policy.name, w.message())
-		}
-		if refused == nil {
-			refused = a.forbid("admission request denied by policy")
-			refused.ErrStatus.Message, refused.ErrStatus.Reason = text, metav1.StatusReasonInvalid
-		}
-		refused.ErrStatus.Details.Causes = append(refused.ErrStatus.Details.Causes, metav1.StatusCause{Message: text})
-	}
-	if refused == nil {
-		return nil
-	}
-	return refused
+// refusal is the answer to a write that policies should have changed and could not. The first of them
+// has the word, and all are named.
+type refusal struct {
+	a   *Attributes
+	err *apierrors.StatusError // nil if nothing is wrong
 }
 
-func (p problem) bindingName() string {
-	if p.binding == nil {
-		return ""
+// add notes what is wrong with a policy, or with its binding if that is not nil.
+func (r *refusal) add(p *policy, b *binding, what string, reason metav1.StatusReason) {
+	if p.lenient {
+		return
 	}
-	return p.binding.name
+	text := fmt.Sprintf("policy %q denied request: %s", p.name, what)
+	if b != nil {
+		text = fmt.Sprintf("policy '%s' with binding '%s' denied request: %s", p.name, b.name, what)
+	}
+	if r.err == nil {
+		r.err = r.a.forbid("admission request denied by policy")
+		r.err.ErrStatus.Message, r.err.ErrStatus.Reason = text, reason
+	}
+	r.err.ErrStatus.Details.Causes = append(r.err.ErrStatus.Details.Causes, metav1.StatusCause{Message: text})
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	celtypes "github.com/google/cel-go/common/types"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	plugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
@@ -177,10 +179,12 @@ func (p *policies) about(a *Attributes) (all []bound, wrong []problem, err error
 		if k == nil {
 			continue
 		}
-		for _, b := range bindings {
-			if b.policy != one.name {
-				continue
-			}
+		mine := slices.DeleteFunc(slices.Clone(bindings), func(b *binding) bool { return b.policy != one.name })
+		if err := a.knowsParams(tree.Map(one.spec, "paramKind")); err != nil && len(mine) > 0 {
+			wrong = append(wrong, problem{one, nil, err})
+			continue
+		}
+		for _, b := range mine {
 			by, err := p.bind(a, one, b, k)
 			if err != nil {
 				wrong = append(wrong, problem{one, b, err})
@@ -211,17 +215,25 @@ func (p *policies) bind(a *Attributes, one *policy, b *binding, k *kinds.Kind) (
 	return all, nil
 }
 
-// paramsOf finds a binding's parameters: a nil one if the policy has none, no one if they are not
-// there and need not be.
+func paramKind(kind map[string]any) schema.GroupVersionKind {
+	return groupVersion(tree.Str(kind, "apiVersion")).WithKind(tree.Str(kind, "kind"))
+}
+
+// knowsParams says what is wrong with the kind of a policy's parameters, if it has any.
+func (a *Attributes) knowsParams(kind map[string]any) error {
+	if kind == nil || a.State.Kinds().Kind(paramKind(kind)) != nil {
+		return nil
+	}
+	return fmt.Errorf("failed to find resource referenced by paramKind: '%s'", paramKind(kind))
+}
+
+// paramsOf finds a binding's parameters, of a kind that is known: a nil one if the policy has none, no one
+// if they are not there and need not be.
 func paramsOf(a *Attributes, kind, ref map[string]any) ([]kinds.Object, error) {
 	if kind == nil || ref == nil {
 		return []kinds.Object{nil}, nil
 	}
-	k := a.State.Kinds().Kind(groupVersion(tree.Str(kind, "apiVersion")).WithKind(tree.Str(kind, "kind")))
-	if k == nil {
-		return nil, fmt.Errorf("failed to find resource referenced by paramKind: '%s'",
-			groupVersion(tree.Str(kind, "apiVersion")).WithKind(tree.Str(kind, "kind")))
-	}
+	k := a.State.Kinds().Kind(paramKind(kind))
 	namespace := tree.Str(ref, "namespace")
 	switch {
 	case !k.Namespaced && namespace != "":

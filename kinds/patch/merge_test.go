@@ -94,6 +94,20 @@ func containers(pod map[string]any) string {
 	return string(text)
 }
 
+func TestStrategic_OrderOfItemsWithoutKeys(t *testing.T) {
+	const pod = `{"spec":{"tolerations":[{"key":"a"},{"key":"b"}],"containers":[{"name":"c"},{"name":"d"}]}}`
+	_, err := patch.Strategic(parse(t, pod),
+		parse(t, `{"spec":{"$setElementOrder/tolerations":[{"key":"b"},{"key":"a"}]}}`), podType(t))
+	if !errors.Is(err, patch.ErrUnordered) || !strings.Contains(err.Error(), "spec.$setElementOrder/tolerations") {
+		t.Errorf("got error %v, want ErrUnordered that names the list", err)
+	}
+	_, err = patch.Strategic(parse(t, pod),
+		parse(t, `{"spec":{"$setElementOrder/containers":[{"name":"d"},{"name":"c"}]}}`), podType(t))
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 func TestB026_DuplicateKeysAreNotMerged(t *testing.T) {
 	const pod = `{"spec":{"containers":[{"name":"c","env":[
 		{"name":"1","value":"a"},{"name":"2","value":"a"},{"name":"3","value":"a"},{"name":"2","value":"b"}]}]}}`

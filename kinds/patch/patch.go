@@ -23,6 +23,8 @@ var (
 	ErrTestFailed = fmt.Errorf("%w: test failed", ErrNotApplicable)
 	// ErrAmbiguous says that a strategic patch names a list item by a key that several items have.
 	ErrAmbiguous = errors.New("patch is ambiguous")
+	// ErrUnordered says that a strategic patch orders a list whose items no key tells apart.
+	ErrUnordered = errors.New("items without a merge key cannot be put in order")
 )
 
 // size estimates the bytes of a tree's JSON, from below.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
@@ -12,7 +13,7 @@ import (
 
 // Strategic applies a strategic merge patch: lists are merged by key where the type says so, and
 // the directives $patch, $retainKeys, $setElementOrder and $deleteFromPrimitiveList are obeyed.
-// Possible errors: ErrAmbiguous, and those of apimachinery's strategicpatch and mergepatch.
+// Possible errors: ErrAmbiguous, ErrUnordered, and those of apimachinery's strategicpatch and mergepatch.
 func Strategic(obj, patch map[string]any, t *schema.Type) (map[string]any, error) {
 	if err := checkKeys(obj, patch, t, ""); err != nil {
 		return nil, err
@@ -26,7 +27,18 @@ type typeMeta struct{ t *schema.Type }
 
 var _ strategicpatch.LookupPatchMeta = typeMeta{}
 
-func (m typeMeta) Name() string { return m.t.GoName }
+// Name is the Go kind of the type, as upstream's messages have it.
+func (m typeMeta) Name() string {
+	switch m.t.Kind {
+	case schema.Struct:
+		return "struct"
+	case schema.Map:
+		return "map"
+	case schema.List:
+		return "slice"
+	}
+	return m.t.GoName
+}
 
 func (m typeMeta) LookupPatchMetadataForStruct(key string) (strategicpatch.LookupPatchMeta, strategicpatch.PatchMeta, error) {
 	var meta strategicpatch.PatchMeta
@@ -70,13 +82,25 @@ func (m typeMeta) child(key string) (*schema.Type, *schema.Field) {
 	return anything, nil
 }
 
+const setElementOrder = "$setElementOrder/"
+
+// unordered says whether a member is a list of structs that no key tells apart.
+func (m typeMeta) unordered(key string) bool {
+	list, f := m.child(key)
+	return list.Kind == schema.List && list.Elem.Kind == schema.Struct && (f == nil || f.PatchMergeKey == "")
+}
+
 // checkKeys refuses a patch that names a list item by a key that several items have: to change one
-// of them, or all, would lose what the others say.
+// of them, or all, would lose what the others say. It refuses an order of items without keys, too, of
+// which strategicpatch would look for keys where there are none.
 func checkKeys(obj, patch map[string]any, t *schema.Type, path string) error {
 	m := typeMeta{t}
 	for key, p := range patch {
 		childPath := path + "." + key
 		child, f := m.child(key)
+		if list, ok := strings.CutPrefix(key, setElementOrder); ok && m.unordered(list) {
+			return fmt.Errorf("%w: %s", ErrUnordered, childPath[1:])
+		}
 		switch p := p.(type) {
 		case map[string]any:
 			old, _ := obj[key].(map[string]any)
