@@ -119,6 +119,22 @@ func TestB025_NoStrategicMergeOfDeclaredKinds(t *testing.T) {
 	a.want(200, "PATCH "+widgets+"/a", merge, `{"spec":{"x":1}}`)
 	a.want(200, "PATCH "+widgets+"/a", jsonPatch, `[{"op":"replace","path":"/spec/x","value":2}]`)
 	a.want(200, "PATCH "+widgets+"/a?fieldManager=m&force=true", apply, widget("a", `"spec":{"x":3}`))
+	// Of built-in kinds they are merged, with every directive.
+	a.want(201, "POST "+pods, "", `{"metadata":{"name":"p","finalizers":["x/a","x/b","x/c"]},"spec":{"containers":[{"name":"c","image":"x"}]}}`)
+	a.want(201, "POST "+svcs, "", `{"metadata":{"name":"s"},"spec":{"ports":[{"name":"a","port":1},{"name":"b","port":2},{"name":"c","port":3}]}}`)
+	got := a.want(200, "PATCH "+pods+"/p", strategic, `{"metadata":{"$deleteFromPrimitiveList/finalizers":["x/b"]}}`)
+	if left := fmt.Sprint(tree.Strings(got.body, "metadata", "finalizers")); left != "[x/a x/c]" {
+		t.Errorf("finalizers are %s", left)
+	}
+	got = a.want(200, "PATCH "+svcs+"/s", strategic, `{"spec":{"$setElementOrder/ports":[{"port":3},{"port":1}],`+
+		`"ports":[{"port":2,"$patch":"delete"},{"port":1,"name":"first"}]}}`)
+	var ports []string
+	for _, p := range tree.Maps(got.body, "spec", "ports") {
+		ports = append(ports, tree.Str(p, "name")+fmt.Sprint(p["port"]))
+	}
+	if fmt.Sprint(ports) != "[c3 first1]" {
+		t.Errorf("ports are %v", ports)
+	}
 }
 
 func TestB036_GenerationOfDeclaredKinds(t *testing.T) {
@@ -141,6 +157,12 @@ func TestB036_GenerationOfDeclaredKinds(t *testing.T) {
 		{"spec, no subresource", false, "", `{"spec":{"x":2}}`, "2"},
 		{"status, no subresource", false, "", `{"status":{"s":2}}`, "2"},
 		{"label, no subresource", false, "", `{"metadata":{"labels":{"l":"1"}}}`, "1"},
+		{"annotation, no subresource", false, "", `{"metadata":{"annotations":{"l":"1"}}}`, "1"},
+		{"finalizer, no subresource", false, "", `{"metadata":{"finalizers":["example.com/f"]}}`, "1"},
+		{"owner, no subresource", false, "", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"u"}]}}`, "1"},
+		{"unknown field, no subresource", false, "", `{"top":1}`, "1"},
+		{"another field beside the spec", true, "", `{"data":{"x":1}}`, "2"},
+		{"another field beside the spec, no subresource", false, "", `{"data":{"x":1}}`, "2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := newAPI(t)
@@ -148,14 +170,28 @@ func TestB036_GenerationOfDeclaredKinds(t *testing.T) {
 			if c.status {
 				def = definition(anySpec, `"subresources":{"status":{}}`)
 			}
+			def = strings.Replace(def, `"properties":{"spec"`, `"properties":{"data":`+anySpec+`,"spec"`, 1)
 			a.want(201, "POST "+crds, "", def)
-			if made := a.want(201, "POST "+widgets, "", widget("a", `"spec":{"x":1}`, `"status":{"s":1}`)); made.gen() != "1" {
+			asked := strings.Replace(widget("a", `"spec":{"x":1}`, `"status":{"s":1}`), `"name"`, `"generation":7,"name"`, 1)
+			if made := a.want(201, "POST "+widgets, "", asked); made.gen() != "1" {
 				t.Errorf("a new object has generation %s", made.gen())
 			}
 			if got := a.want(200, "PATCH "+widgets+"/a"+c.path, merge, c.change); got.gen() != c.want {
 				t.Errorf("the generation is %s, not %s", got.gen(), c.want)
 			}
 		})
+	}
+}
+
+// To begin to delete an object is a change of what it should be, as upstream has it.
+func TestB036_DeletionRaisesTheGenerationOfDeclaredKinds(t *testing.T) {
+	a := newAPI(t)
+	a.want(201, "POST "+crds, "", definition(anySpec))
+	a.want(201, "POST "+widgets, "", strings.Replace(widget("a"), `"name"`, `"finalizers":["example.com/f"],"name"`, 1))
+	for range 2 {
+		if got := a.want(200, "DELETE "+widgets+"/a", "", ""); got.gen() != "2" {
+			t.Errorf("the generation is %s, not 2", got.gen())
+		}
 	}
 }
 
@@ -216,10 +252,25 @@ func TestB041_DefaultsMustFit(t *testing.T) {
 			`"x-kubernetes-preserve-unknown-fields":true,"properties":{"metadata":{"type":"object","default":{"labels":5}}}}}}`,
 			at + "properties[a].properties[metadata].default"},
 	} {
-		got := newAPI(t).want(422, "POST "+crds, "", definition(c.spec))
+		a := newAPI(t)
+		got := a.want(422, "POST "+crds, "", definition(c.spec))
 		if !strings.Contains(got.text, `"field":"`+c.field) {
 			t.Errorf("%s: %s", name, got.text)
 		}
+		a.want(404, "GET "+crds+"/widgets.example.com", "", "")
+		// Nor does it come in later.
+		before := a.want(201, "POST "+crds, "", definition(anySpec)).body
+		a.want(422, "PATCH "+crds+"/widgets.example.com", jsonPatch, `[{"op":"replace",`+
+			`"path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec","value":`+c.spec+`}]`)
+		after := a.want(200, "GET "+crds+"/widgets.example.com", "", "").body
+		if diff := cmp.Diff(before["spec"], after["spec"]); diff != "" {
+			t.Errorf("%s: refused, and the definition changed: %s", name, diff)
+		}
+	}
+	got := newAPI(t).want(422, "POST "+crds, "", strings.Replace(definition(anySpec), `"properties":{"spec"`,
+		`"properties":{"metadata":{"type":"object","default":{"labels":{"a":"b"}}},"spec"`, 1))
+	if !strings.Contains(got.causes(), "spec.validation.openAPIV3Schema.properties[metadata]") {
+		t.Errorf("of the object's own metadata: %s", got.text)
 	}
 }
 
@@ -310,6 +361,63 @@ func TestB043_AnotherServerOnTheStoreFollows(t *testing.T) {
 	b.want(201, "POST "+widgets, "", widget("a", `"spec":{}`))
 	b.want(200, "DELETE "+crds+"/widgets.example.com", "", "")
 	a.want(404, "GET "+widgets, "", "")
+}
+
+// A schema that one server was given is in force at another for the next request, too.
+func TestB043_AnotherServerKnowsEveryNewField(t *testing.T) {
+	all, _ := newAPIs(t, 2)
+	all[0].want(201, "POST "+crds, "", definition(`{"type":"object","properties":{"f":{"type":"integer"}}}`))
+	for i := range 50 {
+		here, there := all[i%2], all[1-i%2]
+		field := fmt.Sprintf("f%d", i)
+		here.want(200, "PATCH "+crds+"/widgets.example.com", jsonPatch, `[{"op":"replace",`+
+			`"path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties","value":{"`+field+`":{"type":"integer"}}}]`)
+		name := fmt.Sprintf("w%d", i)
+		there.want(201, "POST "+widgets, "", widget(name, `"spec":{"`+field+`":1}`))
+		if got := here.want(200, "GET "+widgets+"/"+name, "", ""); !strings.Contains(got.text, `"spec":{"`+field+`":1}`) {
+			t.Fatalf("round %d: %s", i, got.text)
+		}
+	}
+}
+
+// The version in which objects are kept goes to and fro, and each object is in the version that is
+// asked for, whichever it is kept in, in gets, lists and watches.
+func TestB043_ManyFlipsOfTheStorageVersionMixNothing(t *testing.T) {
+	a := newAPI(t)
+	second := `,{"name":"v2","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":` +
+		anySpec + `}}}}]}}`
+	a.want(201, "POST "+crds, "", strings.TrimSuffix(definition(anySpec), "]}}")+second)
+	const rounds = 30
+	for i := range rounds {
+		kept := i % 2
+		a.want(200, "PATCH "+crds+"/widgets.example.com", jsonPatch, fmt.Sprintf(`[
+			{"op":"replace","path":"/spec/versions/0/storage","value":%v},
+			{"op":"replace","path":"/spec/versions/1/storage","value":%v}]`, kept == 0, kept == 1))
+		name, paths := fmt.Sprintf("w%d", i), []string{widgets, widgets2}
+		obj := widget(name, fmt.Sprintf(`"spec":{"n":%d}`, i))
+		if i%3 == 0 {
+			obj = asV2(obj)
+		}
+		a.want(201, "POST "+paths[map[bool]int{true: 1, false: 0}[i%3 == 0]], "", obj)
+		if i > 0 { // one that was kept otherwise
+			a.want(200, fmt.Sprintf("PATCH %s/w%d", paths[i/2%2], i-1), merge, `{"metadata":{"labels":{"l":"1"}}}`)
+		}
+		for v, path := range paths {
+			version := fmt.Sprintf("example.com/v%d", v+1)
+			list := a.want(200, "GET "+path, "", "")
+			items := tree.List(list.body, "items")
+			if len(items) != i+1 || list.str("apiVersion") != version {
+				t.Fatalf("%d items as %s, want %d as %s", len(items), list.str("apiVersion"), i+1, version)
+			}
+			for _, item := range append(items, any(a.want(200, "GET "+path+"/"+name, "", "").body)) {
+				item := item.(map[string]any)
+				n := fmt.Sprint("w", tree.Get(item, "spec", "n"))
+				if tree.Str(item, "apiVersion") != version || n != tree.Str(item, "metadata", "name") {
+					t.Fatalf("round %d, as %s: %v", i, version, item)
+				}
+			}
+		}
+	}
 }
 
 func TestDefinitionsAreThereAfterARestart(t *testing.T) {

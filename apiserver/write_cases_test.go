@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/setpoint-dev/setpoint/kinds"
 	"github.com/setpoint-dev/setpoint/kinds/tree"
 )
 
@@ -37,23 +38,43 @@ func TestB021_NoOpApplyKeepsRevision(t *testing.T) {
 			}
 			line := "PATCH " + at + "?fieldManager=m"
 			first := a.want(201, line, apply, manifest)
-			for range 5 {
+			stands := a.store.Revision()
+			for i := range 5 {
 				a.clock.Step(time.Second)
-				if again := a.want(200, line, apply, manifest); again.text != first.text {
+				same := manifest
+				if i%2 == 0 {
+					same = otherwise.Replace(manifest)
+				}
+				if again := a.want(200, line, apply, same); again.text != first.text {
 					t.Fatalf("a repeated apply changed the object: %s", cmp.Diff(first.body, again.body))
 				}
+			}
+			if now := a.store.Revision(); now != stands { // there is no event of what has no revision
+				t.Errorf("the store went from %d to %d", stands, now)
 			}
 		})
 	}
 }
 
+// otherwise spells the same amounts in other words.
+var otherwise = strings.NewReplacer(`"1000m"`, `"1"`, `"1000000k"`, `"1G"`, `"cpu":0.1`, `"cpu":"100m"`)
+
 func TestB023_PatchAndRevisions(t *testing.T) {
 	a := newAPI(t)
 	first := a.want(201, "POST "+cms, "", `{"metadata":{"name":"a"},"data":{"k":"1"}}`)
-	a.want(200, "PATCH "+cms+"/a", merge, `{"data":{"k":"2"}}`)
-	a.want(409, "PATCH "+cms+"/a", merge, fmt.Sprintf(`{"metadata":{"resourceVersion":%q},"data":{"k":"3"}}`, first.rev()))
+	second := a.want(200, "PATCH "+cms+"/a", merge, `{"data":{"k":"2"}}`)
+	old := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","resourceVersion":%q},"data":{"k":"3"}}`, first.rev())
+	for media, line := range map[string]string{
+		merge: "PATCH " + cms + "/a", strategic: "PATCH " + cms + "/a", apply: "PATCH " + cms + "/a?fieldManager=m&force=true",
+		"": "PUT " + cms + "/a",
+	} {
+		a.want(409, line, media, old)
+		if now := a.want(200, "GET "+cms+"/a", "", ""); now.text != second.text {
+			t.Errorf("%s %s: refused, and changed the object: %s", line, media, cmp.Diff(second.body, now.body))
+		}
+	}
 
-	const clients, patches = 20, 25
+	const clients, patches = 50, 10
 	var all sync.WaitGroup
 	for c := range clients {
 		all.Go(func() {
@@ -80,6 +101,54 @@ func TestB026_StrategicPatchOfDuplicates(t *testing.T) {
 	}
 }
 
+// Of two variables of one name a writer wants to keep the second. He gets exactly that, or is refused
+// and told where; he is never left with neither.
+func TestB026_OneOfTwoDuplicatesIsKept(t *testing.T) {
+	variables := func(values ...string) string {
+		var list []string
+		for _, v := range values {
+			list = append(list, `{"name":"v`+v[:1]+`","value":"`+v+`"}`)
+		}
+		return `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"app":"d"}},` +
+			`"template":{"metadata":{"labels":{"app":"d"}},"spec":{"containers":[{"name":"c","image":"x","env":[` +
+			strings.Join(list, ",") + `]}]}}}}`
+	}
+	in := func(got answer) string {
+		var values []string
+		for _, c := range tree.Maps(got.body, "spec", "template", "spec", "containers") {
+			for _, v := range tree.Maps(c, "env") {
+				values = append(values, tree.Str(v, "value"))
+			}
+		}
+		return strings.Join(values, " ")
+	}
+	// What kubectl's apply without --server-side sends: it knows items by their names.
+	const clientSide = `{"spec":{"template":{"spec":{"$setElementOrder/containers":[{"name":"c"}],"containers":[{"name":"c",` +
+		`"$setElementOrder/env":[{"name":"v1"},{"name":"v2"},{"name":"v3"}],"env":[{"name":"v2","value":"2b"}]}]}}}}`
+	for name, c := range map[string]struct {
+		line, media, body string
+		code              int
+		want, says        string
+	}{
+		"put":         {"PUT " + deps + "/d", "", variables("1", "2b", "3"), 200, "1 2b 3", ""},
+		"merge":       {"PATCH " + deps + "/d", merge, variables("1", "2b", "3"), 200, "1 2b 3", ""},
+		"strategic":   {"PATCH " + deps + "/d", strategic, variables("1", "2b", "3"), 422, "1 2a 3 2b", "env has several items whose name is v2"},
+		"client side": {"PATCH " + deps + "/d", strategic, clientSide, 422, "1 2a 3 2b", "env has several items whose name is v2"},
+		"apply":       {"PATCH " + deps + "/d?fieldManager=m&force=true", apply, variables("1", "2b", "3"), 200, "1 2b 3", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAPI(t)
+			a.want(201, "POST "+deps, "", variables("1", "2a", "3", "2b"))
+			if got := a.want(c.code, c.line, c.media, c.body); !strings.Contains(got.text, c.says) {
+				t.Errorf("got %s, want %s", got.text, c.says)
+			}
+			if got := in(a.want(200, "GET "+deps+"/d", "", "")); got != c.want {
+				t.Errorf("the variables are %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
 func TestB028_ApplyBesideDuplicates(t *testing.T) {
 	a := newAPI(t)
 	const containers = `"containers":[{"name":"c","image":"x","env":[{"name":"A","value":"1"},{"name":"A","value":"2"}]}]`
@@ -89,7 +158,21 @@ func TestB028_ApplyBesideDuplicates(t *testing.T) {
 	if len(tree.List(spec, "env")) != 2 || len(tree.List(got.body, "metadata", "managedFields")) != 2 {
 		t.Errorf("got %s", got.text)
 	}
+	// Nor do other writes make anybody forget who owns what.
+	got = a.want(200, "PATCH "+pods+"/p", merge, `{"metadata":{"labels":{"other":"1"}}}`)
+	got = a.want(200, "PUT "+pods+"/p", "", sent(got, func(obj map[string]any) { tree.Set(obj, "2", "metadata", "labels", "other") }))
+	owned := false
+	for _, e := range tree.Maps(got.body, "metadata", "managedFields") {
+		owned = owned || tree.Str(e, "manager") == "m" && tree.Has(e, "fieldsV1", "f:metadata", "f:labels", "f:l")
+	}
+	if !owned {
+		t.Errorf("the label's owner is forgotten: %s", got.text)
+	}
+	before := got
 	got = a.want(500, "PATCH "+pods+"/p?fieldManager=m&force=true", apply, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{`+containers+`}}`)
+	if after := a.want(200, "GET "+pods+"/p", "", ""); after.text != before.text {
+		t.Errorf("a refused apply changed the object: %s", cmp.Diff(before.body, after.body))
+	}
 	if want := `.spec.containers[name="c"].env: duplicate entries for key [name="A"]`; !strings.Contains(got.text, strings.ReplaceAll(want, `"`, `\"`)) {
 		t.Errorf("got %s, want %s", got.text, want)
 	}
@@ -118,10 +201,13 @@ func TestB031_ConflictsNameWhatIsDisputed(t *testing.T) {
 	a := newAPI(t)
 	a.want(201, "PATCH "+cms+"/a?fieldManager=A", apply, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"x":"1","y":"1","z":"1"}}`)
 	got := a.want(409, "PATCH "+cms+"/a?fieldManager=B", apply, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"x":"1","y":"2"}}`)
-	if got.causes() != ".data.y" {
-		t.Errorf("causes are %q", got.causes())
+	if got.causes() != ".data.y" || !strings.Contains(got.text, `conflict with \"A\"`) {
+		t.Errorf("causes are %q: %s", got.causes(), got.text)
 	}
-	a.want(200, "PATCH "+cms+"/a?fieldManager=B", apply, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"x":"1"}}`)
+	got = a.want(200, "PATCH "+cms+"/a?fieldManager=B", apply, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"x":"1"}}`)
+	if owners := ownersOfData(got); owners != "B Apply x, A Apply x y z" {
+		t.Errorf("owners are %s: %s", owners, got.text)
+	}
 }
 
 func TestB033_ApplyThatMakesAnInvalidObject(t *testing.T) {
@@ -232,10 +318,97 @@ func TestB038_WhatStatusMayChange(t *testing.T) {
 		}
 	}
 	a.want(409, "PUT "+deps+"/d/status", "", fmt.Sprintf(`{"metadata":{"name":"d","resourceVersion":%q},"status":{}}`, before.rev()))
-	after := a.want(200, "PATCH "+deps+"/d", merge, `{"status":{"replicas":7}}`)
-	if after.rev() != got.rev() {
-		t.Error("the object's own path wrote status")
+	for line, media := range map[string]string{"PATCH " + deps + "/d": merge, "PUT " + deps + "/d": ""} {
+		body := sent(got, func(obj map[string]any) { tree.Set(obj, 7, "status", "replicas") })
+		if after := a.want(200, line, media, body); after.rev() != got.rev() {
+			t.Errorf("%s: the object's own path wrote status", line)
+		}
 	}
+	made := a.want(201, "POST "+deps, "", strings.Replace(strings.Replace(deployment, `"name":"d"`, `"name":"e"`, 1),
+		`"spec"`, `"status":{"replicas":7},"spec"`, 1))
+	if tree.Has(made.body, "status", "replicas") {
+		t.Errorf("a create wrote status: %s", made.text)
+	}
+}
+
+// A write of the status of a declared kind changes nothing else, and one of the object no status.
+func TestB038_WhatStatusMayChangeOfDeclaredKinds(t *testing.T) {
+	a := newAPI(t)
+	a.want(201, "POST "+crds, "", definition(anySpec, `"subresources":{"status":{}}`))
+	made := a.want(201, "POST "+widgets, "", widget("a", `"spec":{"x":1}`, `"status":{"s":1}`))
+	if tree.Has(made.body, "status") {
+		t.Errorf("a create wrote status: %s", made.text)
+	}
+	change := func(obj map[string]any) {
+		tree.Set(obj, map[string]any{"l": "1"}, "metadata", "labels")
+		tree.Set(obj, map[string]any{"l": "1"}, "metadata", "annotations")
+		tree.Set(obj, []any{"example.com/f"}, "metadata", "finalizers")
+		tree.Set(obj, []any{map[string]any{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}}, "metadata", "ownerReferences")
+		tree.Set(obj, 2, "spec", "x")
+		tree.Set(obj, 2, "status", "s")
+	}
+	a.want(200, "PATCH "+widgets+"/a", merge, `{"metadata":{"labels":{"of":"mine"}}}`)
+	for _, media := range []string{"", merge} {
+		was := a.want(200, "GET "+widgets+"/a", "", "")
+		line := map[string]string{"": "PUT ", merge: "PATCH "}[media] + widgets + "/a/status"
+		got := a.want(200, line, media, sent(was, change))
+		if n := fmt.Sprint(tree.Get(got.body, "status", "s")); n != "2" {
+			t.Errorf("%s: the status is %s", line, n)
+		}
+		for _, o := range []answer{was, got} {
+			delete(o.body, "status")
+			delete(tree.Map(o.body, "metadata"), "managedFields")
+			delete(tree.Map(o.body, "metadata"), "resourceVersion")
+		}
+		if diff := cmp.Diff(was.body, got.body); diff != "" {
+			t.Errorf("%s changed more than the status: %s", line, diff)
+		}
+	}
+	a.want(409, "PUT "+widgets+"/a/status", "", fmt.Sprintf(
+		`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a","resourceVersion":%q},"status":{"s":3}}`, made.rev()))
+	now := a.want(200, "GET "+widgets+"/a", "", "")
+	for line, media := range map[string]string{"PUT " + widgets + "/a": "", "PATCH " + widgets + "/a": merge} {
+		got := a.want(200, line, media, sent(now, func(obj map[string]any) { tree.Set(obj, 9, "status", "s") }))
+		if got.rev() != now.rev() {
+			t.Errorf("%s wrote status: %s", line, got.text)
+		}
+	}
+}
+
+// Whatever a write of the status of a built-in kind brings along, the object's labels, owners,
+// finalizers and spec stay.
+func TestB038_StatusWritesKeepTheObjectOfEveryKind(t *testing.T) {
+	everyKind(t, func(t *testing.T, c *collection) {
+		if !c.kind.Status {
+			t.Skip("it has no status")
+		}
+		code, made := c.ask("POST", c.path, "", "", mustJSON(c.seeds[0]))
+		if code != 201 {
+			t.Fatalf("create: %d %v", code, made)
+		}
+		name := tree.Str(made, "metadata", "name")
+		for _, method := range []string{"PUT", "PATCH"} {
+			_, was := c.ask("GET", c.path+"/"+name, "", "", nil)
+			obj := tree.CopyMap(was)
+			delete(tree.Map(obj, "metadata"), "managedFields")
+			tree.Set(obj, map[string]any{"by": "status"}, "metadata", "labels")
+			tree.Set(obj, []any{"example.com/f"}, "metadata", "finalizers")
+			tree.Set(obj, []any{map[string]any{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}}, "metadata", "ownerReferences")
+			media := map[string]string{"PATCH": merge}[method]
+			if code, got := c.ask(method, c.path+"/"+name+"/status", "", media, mustJSON(obj)); code != 200 {
+				t.Fatalf("%s: %d %v", method, code, got)
+			}
+			_, now := c.ask("GET", c.path+"/"+name, "", "", nil)
+			for _, o := range []kinds.Object{was, now} {
+				delete(tree.Map(o, "metadata"), "managedFields")
+				delete(tree.Map(o, "metadata"), "resourceVersion")
+				delete(o, "status")
+			}
+			if diff := cmp.Diff(was, now); diff != "" {
+				t.Errorf("%s of the status (-before +after):\n%s", method, diff)
+			}
+		}
+	})
 }
 
 func TestB048_DeleteAgainstNewFinalizer(t *testing.T) {
@@ -254,7 +427,7 @@ func TestB048_DeleteAgainstNewFinalizer(t *testing.T) {
 		switch {
 		case gone.code != 200:
 			t.Fatalf("DELETE: %s", gone.text)
-		case put.code == 200 && (after.code != 200 || !tree.Has(after.body, "metadata", "deletionTimestamp")):
+		case put.code == 200 && (after.code != 200 || finalizersOf(after) != "[x/a] true"):
 			t.Fatalf("the finalizer was accepted, and the object is: %s", after.text)
 		case put.code != 200 && (put.code != 404 || after.code != 404):
 			t.Fatalf("PUT: %s; the object is: %s", put.text, after.text)

@@ -174,17 +174,27 @@ type removed struct {
 	pending bool
 }
 
-// remove deletes the object, or marks it, until nothing gets in between.
+// remove deletes the object, or marks it, until nothing gets in between. An object that was to end at
+// once, and that whoever runs it has ended meanwhile, counts as deleted; only kinds with a grace period
+// have somebody who does that.
 func (t *write) remove(opts *metav1.DeleteOptions) (removed, error) {
+	var tried removed
 	for {
 		gone, err := t.removeOnce(opts)
 		var conflict *store.ConflictError
-		if !errors.As(err, &conflict) {
+		switch {
+		case errors.As(err, &conflict):
+			tried = gone
+		case apierrors.IsNotFound(err) && tried.value != nil && !tried.pending && t.kind.GracePeriod != nil:
+			return tried, nil
+		default:
 			return gone, err
 		}
 	}
 }
 
+// removeOnce is one attempt. Possible errors: *store.ConflictError if something got in between, with
+// what would have been left.
 func (t *write) removeOnce(opts *metav1.DeleteOptions) (removed, error) {
 	t.begin()
 	snap, err := t.newest()
@@ -244,7 +254,8 @@ func (t *write) erase(snap store.Snapshot, entry *store.Entry, live kinds.Object
 	}
 	stored, err := t.commit(op)
 	if err != nil {
-		return removed{}, err
+		gone.value = stamped(op, revisionText(entry.Revision))
+		return gone, err
 	}
 	gone.value = stored.Value
 	return gone, nil

@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -61,10 +63,13 @@ func runOn(t *testing.T, make func() *controllertest.Metadata, steps func(f *fix
 }
 
 // start runs a collector and returns what ends it.
-func (f *fixture) start() (stop func()) {
+func (f *fixture) start() (stop func()) { return f.startOn(f.server) }
+
+// startOn is start for a collector that reads and writes through something else.
+func (f *fixture) startOn(server metadata.Interface) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := gc.NewCollector(gc.Config{
-		Metadata: f.server, Discovery: f.server, Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler),
+		Metadata: server, Discovery: f.server, Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler),
 		Events: events.NewFakeRecorder(10000), Workers: 4, Rediscover: 10 * time.Second,
 	})
 	done := make(chan error)
@@ -280,6 +285,51 @@ func TestB055_NothingIsDeletedOnDoubt(t *testing.T) {
 	}
 }
 
+// behind answers lists of widgets as if there were none yet, as a server does that lags, and watches with
+// nothing. It reads single objects as they are.
+type behind struct{ *controllertest.Metadata }
+
+func (b behind) Resource(gvr schema.GroupVersionResource) metadata.Getter {
+	if gvr == widgets {
+		return none{b.Metadata.Resource(gvr)}
+	}
+	return b.Metadata.Resource(gvr)
+}
+
+type none struct{ metadata.Getter }
+
+func (n none) List(context.Context, metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}, nil
+}
+
+func (n none) Watch(ctx context.Context, _ metav1.ListOptions) (watch.Interface, error) {
+	silent := watch.NewFake()
+	context.AfterFunc(ctx, silent.Stop)
+	return silent, nil
+}
+
+// TestB055_AnOwnerThatNoListShowsIsAskedFor starts a collector to which the owners' kind looks empty. Only
+// the dependent of an owner that the server says is not there goes, and of no other uid than was judged.
+func TestB055_AnOwnerThatNoListShowsIsAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fixture{t, newServer()}
+		owned := func(name string, owner types.UID) {
+			f.server.Put(mapsGVR, metav1.ObjectMeta{Namespace: "ns", Name: name, OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "example.com/v1", Kind: "Widget", Name: "w", UID: owner},
+			}})
+		}
+		owned("of-the-living", f.server.Put(widgets, metav1.ObjectMeta{Namespace: "ns", Name: "w"}).UID)
+		owned("of-another", "another-uid")
+		defer f.startOn(behind{f.server})()
+		f.settle()
+		f.settle()
+		f.expect("of-the-living", "widgets.example.com ns/w")
+		if diff := cmp.Diff([]string{"delete configmaps ns/of-another"}, f.server.Requests()); diff != "" {
+			t.Errorf("writes (-want +got):\n%s", diff)
+		}
+	})
+}
+
 func TestB055_AKindThatIsNotDiscoveredKeepsItsDependents(t *testing.T) {
 	run(t, func(f *fixture) {
 		owner := f.server.Put(widgets, metav1.ObjectMeta{Namespace: "ns", Name: "w"})
@@ -293,8 +343,6 @@ func TestB055_AKindThatIsNotDiscoveredKeepsItsDependents(t *testing.T) {
 	})
 }
 
-// TestB056_OrphaningFindsDependentsTheWatchHasNotShown makes a dependent whose watch event never
-// comes.
 // An owner waits for a dependent of a kind that vanishes, and nobody says that the dependent is gone.
 func TestB063_DependentsGoWithTheirKind(t *testing.T) {
 	run(t, func(f *fixture) {
@@ -314,6 +362,8 @@ func TestB063_DependentsGoWithTheirKind(t *testing.T) {
 	})
 }
 
+// TestB056_OrphaningFindsDependentsTheWatchHasNotShown makes a dependent whose watch event never
+// comes.
 func TestB056_OrphaningFindsDependentsTheWatchHasNotShown(t *testing.T) {
 	start := func() *controllertest.Metadata {
 		server := newServer()
