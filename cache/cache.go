@@ -145,8 +145,16 @@ func (c *Cache) sweep(ctx context.Context) {
 	}
 }
 
-// feed returns the feed of a kind, made and started if need be.
+// feed returns the feed of a kind, made and started if need be. What maps kinds to resources may ask
+// the server: nobody else waits for that.
 func (c *Cache) feed(gvk schema.GroupVersionKind, of form) (*feed, error) {
+	if f := c.held(gvk); f != nil {
+		return f, nil
+	}
+	mapping, err := c.opts.Mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return nil, fmt.Errorf("cache: %s: %w", gvk, err)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if f := c.feeds[gvk]; f != nil {
@@ -154,10 +162,6 @@ func (c *Cache) feed(gvk schema.GroupVersionKind, of form) (*feed, error) {
 	}
 	if c.stopped {
 		return nil, fmt.Errorf("cache: %s was asked for after the cache was stopped", gvk)
-	}
-	mapping, err := c.opts.Mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-	if err != nil {
-		return nil, fmt.Errorf("cache: %s: %w", gvk, err)
 	}
 	f := c.newFeed(gvk, mapping)
 	f.whole = of.whole()
@@ -351,35 +355,57 @@ func (c *Cache) IndexField(_ context.Context, obj client.Object, field string, v
 	return nil
 }
 
-// AtRevision reports whether reads of the kind are at least as new as the revision; a kind that the
-// cache does not hold always is, for it will be listed anew. If not, then is called once when they
-// are, from a goroutine of the cache: it must not block. A nil then only asks.
+// AtRevision reports whether reads of the kind, in whatever version, are at least as new as the
+// revision; a kind that the cache does not hold always is, for it will be listed anew. If not, then is
+// called once when that may have changed, from a goroutine of the cache: it must not block. A nil then
+// only asks.
 func (c *Cache) AtRevision(gvk schema.GroupVersionKind, revision int64, then func()) bool {
-	f := c.held(gvk)
-	return f == nil || f.when(func() bool { return f.newness() >= revision }, then)
+	for _, f := range c.versions(gvk.GroupKind()) {
+		if !f.when(func() bool { return f.newness() >= revision }, then) {
+			return false
+		}
+	}
+	return true
 }
 
 // AtDeletion is AtRevision for the deletion of one object: it is reached when the object of that
 // uid is not there, or is marked as being deleted.
 func (c *Cache) AtDeletion(gvk schema.GroupVersionKind, key types.NamespacedName, uid types.UID, then func()) bool {
-	f := c.held(gvk)
-	return f == nil || f.when(func() bool {
-		row := f.table.rows[key]
-		if row == nil {
-			return f.newness() > 0
+	for _, f := range c.versions(gvk.GroupKind()) {
+		if !f.when(func() bool {
+			row := f.table.rows[key]
+			if row == nil {
+				return f.newness() > 0
+			}
+			return row.UID != string(uid) || row.Deleting
+		}, then) {
+			return false
 		}
-		return row.UID != string(uid) || row.Deleting
-	}, then)
+	}
+	return true
 }
 
 // Held returns the uid of the object that reads of the kind show, "" if they show none.
 func (c *Cache) Held(gvk schema.GroupVersionKind, key types.NamespacedName) types.UID {
-	if f := c.held(gvk); f != nil {
+	for _, f := range c.versions(gvk.GroupKind()) {
 		if rec := f.get(key); rec != nil {
 			return types.UID(rec.UID)
 		}
 	}
 	return ""
+}
+
+// versions returns the feeds of a kind. Few programs read one in several versions; what is written in
+// one is to be seen in the others, too.
+func (c *Cache) versions(gk schema.GroupKind) (found []*feed) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for gvk, f := range c.feeds {
+		if gvk.GroupKind() == gk {
+			found = append(found, f)
+		}
+	}
+	return found
 }
 
 func (c *Cache) held(gvk schema.GroupVersionKind) *feed {
@@ -390,6 +416,7 @@ func (c *Cache) held(gvk schema.GroupVersionKind) *feed {
 
 // WaitFor waits until reads of objects like this one are at least as new as the revision. Where
 // nothing happens that would show it, the server is asked how far it has come: that takes seconds.
+// Possible errors: the context ended, or the cache was stopped, before they were.
 func (c *Cache) WaitFor(ctx context.Context, obj client.Object, revision int64) error {
 	gvk, err := apiutil.GVKForObject(obj, c.opts.Scheme)
 	if err != nil {
@@ -398,6 +425,9 @@ func (c *Cache) WaitFor(ctx context.Context, obj client.Object, revision int64) 
 	for {
 		reached := make(chan struct{})
 		if c.AtRevision(gvk, revision, func() { close(reached) }) {
+			if f := c.held(gvk); f != nil && f.revision() < revision {
+				return fmt.Errorf("cache: wait for revision %d of %s: the cache was stopped before", revision, gvk.Kind)
+			}
 			return nil
 		}
 		select {

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -78,6 +80,25 @@ func TestGetIsNeverOlderThanOwnWrites(t *testing.T) {
 	}
 	if settled, err := c.Settled(ctx, &w, nil); !settled || err != nil || !w.Empty() {
 		t.Errorf("Settled() = %v, %v", settled, err)
+	}
+}
+
+// TestWritesOfOneVersionAreReadInAnother writes in one version of a kind and reads in another.
+func TestWritesOfOneVersionAreReadInAnother(t *testing.T) {
+	c, server, _ := newClient(t)
+	var w client.Writes
+	ctx := client.Track(t.Context(), &w)
+	old := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}}
+	if err := c.Create(ctx, old); err != nil {
+		t.Fatal(err)
+	}
+	server.Requests()
+	_ = c.Get(ctx, cr.ObjectKeyFromObject(old), &autoscalingv2.HorizontalPodAutoscaler{})
+	if n := len(server.Requests()); n != 1 {
+		t.Errorf("the server was asked %d times by a Get of what the cache may not show, want once", n)
+	}
+	if settled, err := c.Settled(ctx, &w, nil); settled || err != nil {
+		t.Errorf("Settled() = %v, %v before the cache shows the write", settled, err)
 	}
 }
 

@@ -12,8 +12,9 @@ import (
 
 // Progress says how far the reader that a client reads from has come; cache.Cache implements it.
 type Progress interface {
-	// AtRevision reports whether reads of the kind are at least as new as the revision. If not, then
-	// is called once when they are; it must not block. A nil then only asks.
+	// AtRevision reports whether reads of the kind, in whatever version, are at least as new as the
+	// revision. If not, then is called once when that may have changed; it must not block. A nil then
+	// only asks.
 	AtRevision(gvk schema.GroupVersionKind, revision int64, then func()) bool
 	// AtDeletion is AtRevision for the deletion of the object of that uid, or the mark of it.
 	AtDeletion(gvk schema.GroupVersionKind, key types.NamespacedName, uid types.UID, then func()) bool
@@ -27,7 +28,7 @@ type Progress interface {
 // is empty. Its methods may be called concurrently.
 type Writes struct {
 	mu        sync.Mutex
-	revisions map[schema.GroupVersionKind]int64
+	revisions map[schema.GroupKind]int64 // in whatever version it was written
 	deletions map[deletion]bool
 	// doubts are what was written to with an outcome, or at a revision, that nobody knows: an answer
 	// was lost or does not say it, or what was to be made is there already and not in the cache.
@@ -72,9 +73,10 @@ func (w *Writes) wrote(gvk schema.GroupVersionKind, revision int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.revisions == nil {
-		w.revisions = make(map[schema.GroupVersionKind]int64)
+		w.revisions = make(map[schema.GroupKind]int64)
 	}
-	w.revisions[gvk] = max(w.revisions[gvk], revision)
+	gk := gvk.GroupKind()
+	w.revisions[gk] = max(w.revisions[gk], revision)
 }
 
 func (w *Writes) deleted(d deletion) {
@@ -108,12 +110,12 @@ func (w *Writes) doubt(d doubt) {
 	w.doubts[d] = true
 }
 
-// doubtsOf returns the doubts about a kind.
+// doubtsOf returns the doubts about a kind, whichever version was written.
 func (w *Writes) doubtsOf(gvk schema.GroupVersionKind) (found []doubt) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for d := range w.doubts {
-		if d.gvk == gvk {
+		if d.gvk.GroupKind() == gvk.GroupKind() {
 			found = append(found, d)
 		}
 	}
@@ -145,29 +147,29 @@ func (w *Writes) pending(gvk schema.GroupVersionKind) (revision int64, deletions
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for d := range w.deletions {
-		if d.gvk == gvk {
+		if d.gvk.GroupKind() == gvk.GroupKind() {
 			deletions = append(deletions, d)
 		}
 	}
-	return w.revisions[gvk], deletions
+	return w.revisions[gvk.GroupKind()], deletions
 }
 
 // forget drops a revision that is shown, unless a later one has been written meanwhile.
 func (w *Writes) forget(gvk schema.GroupVersionKind, revision int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.revisions[gvk] == revision {
-		delete(w.revisions, gvk)
+	if w.revisions[gvk.GroupKind()] == revision {
+		delete(w.revisions, gvk.GroupKind())
 	}
 }
 
-// kinds returns every kind with something to wait for.
+// kinds returns every kind with something to wait for; of a version, if any, that was written.
 func (w *Writes) kinds() []schema.GroupVersionKind {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	seen := make(map[schema.GroupVersionKind]bool)
-	for gvk := range w.revisions {
-		seen[gvk] = true
+	for gk := range w.revisions {
+		seen[gk.WithVersion("")] = true
 	}
 	for d := range w.deletions {
 		seen[d.gvk] = true

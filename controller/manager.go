@@ -47,6 +47,7 @@ import (
 	"github.com/setpoint-dev/setpoint/cache"
 	"github.com/setpoint-dev/setpoint/client"
 	"github.com/setpoint-dev/setpoint/internal/connect"
+	"github.com/setpoint-dev/setpoint/internal/timers"
 	"github.com/setpoint-dev/setpoint/lease"
 )
 
@@ -245,6 +246,9 @@ func (m *Manager) addLoop(l *loop) error {
 
 // Start runs everything until the context ends or something fails. Then it stops controllers first,
 // gives back the lease when they have ended, and stops the cache last. It can be called once.
+//
+// It begins when the server knows every kind that controllers watch, and until then says in the log
+// which it does not know.
 func (m *Manager) Start(ctx context.Context) error {
 	m.mu.Lock()
 	if m.started {
@@ -264,6 +268,9 @@ func (m *Manager) Start(ctx context.Context) error {
 	base, stopBase := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	defer func() { stopBase(); running.Wait() }()
+	if err := m.awaitKinds(ctx, loops); err != nil {
+		return err
+	}
 	for _, l := range loops {
 		if err := l.watch(base); err != nil {
 			return fmt.Errorf("controller %q: %w", l.name, err)
@@ -275,4 +282,41 @@ func (m *Manager) Start(ctx context.Context) error {
 		return nil // told to stop before there was anything to do
 	}
 	return m.run(ctx, loops)
+}
+
+// kindEvery is how often the server is asked for a kind that it does not know.
+const kindEvery = 10 * time.Second
+
+// awaitKinds waits until the server knows every kind that is watched: definitions are often installed
+// together with who works on their objects, and in no order.
+func (m *Manager) awaitKinds(ctx context.Context, loops []*loop) error {
+	timer := m.opts.Clock.NewTimer(kindEvery)
+	defer timer.Stop()
+	for _, l := range loops {
+		for _, w := range l.watches {
+			gvk, err := apiutil.GVKForObject(w.object, m.opts.Scheme)
+			if err != nil {
+				return fmt.Errorf("controller %q: %w", l.name, err)
+			}
+			for m.isUnknown(gvk) {
+				unknown := fmt.Errorf("controller %q: the server does not know %s of %s; is its definition installed?",
+					l.name, gvk.Kind, gvk.GroupVersion())
+				m.opts.Logger.Warn("cannot begin yet", "err", unknown)
+				timers.Reset(timer, kindEvery)
+				select {
+				case <-timer.C():
+				case <-ctx.Done():
+					return unknown
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// isUnknown says whether the server has answered that it does not know a kind. Of other failures those
+// will be told who need it.
+func (m *Manager) isUnknown(gvk schema.GroupVersionKind) bool {
+	_, err := m.opts.Mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	return meta.IsNoMatchError(err)
 }

@@ -3,6 +3,8 @@ package controller_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,7 +13,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -188,4 +192,52 @@ func TestEventsAreOfObjectsOfAnyName(t *testing.T) {
 			}
 		}
 	})
+}
+
+// definitions has a mapper learn of a kind when its definition is installed.
+type definitions struct {
+	meta.RESTMapper
+	installed bool
+}
+
+func (d *definitions) RESTMapping(gk schema.GroupKind, versions ...string) (*meta.RESTMapping, error) {
+	if gk.Kind == "ReplicaSet" && !d.installed {
+		return nil, fmt.Errorf("discovery: %w", &meta.NoKindMatchError{GroupKind: gk, SearchedVersions: versions})
+	}
+	return d.RESTMapper.RESTMapping(gk, versions...)
+}
+
+func TestKindsAreWaitedFor(t *testing.T) {
+	for name, installed := range map[string]bool{"installed later": true, "never installed": false} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, controller.ManagerOptions{}, func(w *world) {
+				kinds, runs := &definitions{RESTMapper: w.server.Mapper()}, 0
+				mgr, err := controller.NewManager(w.server.Config(), controller.ManagerOptions{
+					Mapper: kinds, Logger: slog.New(slog.DiscardHandler),
+				})
+				w.must(err)
+				w.must(controller.ManagedBy(mgr).Named("x").For(&corev1.Pod{}).Owns(&appsv1.ReplicaSet{}).
+					Complete(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+						runs++
+						return reconcile.Result{}, nil
+					})))
+				w.must(w.live.Create(w.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}}))
+				stop := w.start(mgr)
+				w.pass(time.Hour)
+				if runs != 0 {
+					w.Error("it worked without one of its kinds")
+				}
+				kinds.installed = installed
+				w.pass(time.Minute)
+				err = stop()
+				if installed && (runs != 1 || err != nil) {
+					w.Errorf("%d runs with all kinds there, ended with %v", runs, err)
+				}
+				if want := `controller "x": the server does not know ReplicaSet of apps/v1`; !installed &&
+					(err == nil || !strings.Contains(err.Error(), want)) {
+					w.Errorf("ended with %v, want %q", err, want)
+				}
+			})
+		})
+	}
 }
