@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/setpoint-dev/setpoint/kinds"
+	"github.com/setpoint-dev/setpoint/kinds/builtin/pod"
 	"github.com/setpoint-dev/setpoint/kinds/check"
 	"github.com/setpoint-dev/setpoint/kinds/schema"
 	"github.com/setpoint-dev/setpoint/kinds/table"
@@ -91,9 +92,36 @@ func attachmentSource(e *check.Errors, spec check.At) {
 		e.Required(path, "must specify exactly one of inlineVolumeSpec and persistentVolumeName")
 	case inline && named:
 		e.Forbidden(path, "must specify exactly one of inlineVolumeSpec and persistentVolumeName")
-	case named && source.Str("persistentVolumeName") == "":
+	case inline:
+		inlineVolume(e, source.Child("inlineVolumeSpec"))
+	case source.Str("persistentVolumeName") == "":
 		e.Required(path.Child("persistentVolumeName"), "must specify non empty persistentVolumeName")
 	}
+}
+
+// inlineVolume checks the spec of a volume that is nothing but attached: one by CSI, of which only that
+// driver knows more.
+func inlineVolume(e *check.Errors, spec check.At) {
+	const inline = " in the context of inline volumes"
+	for _, name := range []string{"capacity", "claimRef", "nodeAffinity", "storageClassName"} {
+		if spec.Has(name) {
+			e.Forbidden(spec.At(name), "may not be specified"+inline)
+		}
+	}
+	if policy := spec.Str("persistentVolumeReclaimPolicy"); policy != "" && policy != "Retain" {
+		e.Forbidden(spec.At("persistentVolumeReclaimPolicy"), "may only be Retain"+inline)
+	}
+	if mode := spec.Str("volumeMode"); spec.Has("volumeMode") && mode != "Filesystem" {
+		e.Forbidden(spec.At("volumeMode"), "may not specify volumeMode other than Filesystem"+inline)
+	}
+	if !spec.Has("csi") {
+		e.Required(spec.At("csi"), "has to be specified"+inline)
+	}
+	if spec.Len("accessModes") == 0 {
+		e.Required(spec.At("accessModes"), "")
+	}
+	pod.CheckAccessModes(e, spec)
+	pod.CheckPersistentSource(e, spec)
 }
 
 func attachmentStatus(e *check.Errors, status check.At) {

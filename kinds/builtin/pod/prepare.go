@@ -143,6 +143,11 @@ func admitPriority(env *kinds.Env, obj, spec map[string]any) error {
 			tree.Int(spec, "priority"), priority)
 	}
 	spec["priority"] = priority
+	if said := tree.Str(spec, "preemptionPolicy"); said != "" && said != policy {
+		return forbidden(obj,
+			"the string value of PreemptionPolicy (%s) must not be provided in pod spec; "+
+				"priority admission controller computed %s from the given PriorityClass name", said, policy)
+	}
 	tree.Default(spec, policy, "preemptionPolicy")
 	return nil
 }
