@@ -247,6 +247,41 @@ func TestB123_CreateWithALostAnswerIsNotRepeated(t *testing.T) {
 	})
 }
 
+// The pass that creates waits in vain for the cache to show that, and fails: the passes that follow know all
+// the same, however long it takes.
+func TestB123_CreateBeforeAFailedWaitIsNotRepeated(t *testing.T) {
+	inWorld(t, controller.ManagerOptions{}, func(w *world) {
+		c, failed := w.mgr.GetClient(), 0
+		w.reconciles(controller.Options{}, func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+			if _, err := replicator(c)(ctx, req); err != nil {
+				return reconcile.Result{}, err
+			}
+			err := c.List(ctx, &corev1.PodList{})
+			if err != nil {
+				failed++
+			}
+			return reconcile.Result{}, err
+		})
+		w.must(w.live.Create(w.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "other"}}))
+		w.start(w.mgr)
+		w.server.Hold("pods")
+		rs := replicaSet("web", 1)
+		w.must(w.live.Create(w.Context(), rs))
+		for n := range 600 {
+			rs.Labels = map[string]string{"touched": fmt.Sprint(n)}
+			w.must(w.live.Update(w.Context(), rs))
+			w.pass(time.Second)
+		}
+		w.wantPods(2)
+		w.server.Release("pods")
+		w.pass(20 * time.Minute)
+		w.wantPods(2)
+		if failed == 0 {
+			w.Error("no pass waited in vain")
+		}
+	})
+}
+
 func TestWorkBeginsOnlyWhenCachesHaveSynced(t *testing.T) {
 	inWorld(t, controller.ManagerOptions{}, func(w *world) {
 		var pods corev1.Pod
@@ -505,7 +540,7 @@ func TestEventsAreCountedUp(t *testing.T) {
 }
 
 func TestMistakesAreReported(t *testing.T) {
-	inWorld(t, controller.ManagerOptions{}, func(w *world) {
+	inWorld(t, controller.ManagerOptions{Metrics: prometheus.NewPedanticRegistry()}, func(w *world) {
 		nop := reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
 			return reconcile.Result{}, nil
 		})

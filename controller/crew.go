@@ -30,10 +30,13 @@ type crew struct {
 
 // Add has the manager run something besides controllers: once its caches have synced and, if it has a
 // lease and the runnable does not say that it needs none, while it holds that. What is added to a
-// running manager is run at once.
+// running manager is run at once; one that has been told to stop takes no more.
 func (m *Manager) Add(r Runnable) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.over != nil && isClosed(m.over) {
+		return errors.New("controller: the manager has been told to stop, and runs nothing more")
+	}
 	c := &m.led
 	if e, ok := r.(interface{ NeedLeaderElection() bool }); ok && !e.NeedLeaderElection() {
 		c = &m.everywhere
@@ -43,6 +46,15 @@ func (m *Manager) Add(r Runnable) error {
 		c.start(r)
 	}
 	return nil
+}
+
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
 }
 
 // staff puts controllers where they run. Those that share their keys with other replicas run on each.

@@ -73,7 +73,6 @@ func newLoop(b *Builder, r reconcile.Reconciler) *loop {
 	l.queue = workqueue.New(workqueue.Options[request]{
 		Name: b.name, RateLimiter: b.options.RateLimiter, Clock: b.mgr.opts.Clock,
 	})
-	l.stats = b.mgr.stats.of(l)
 	return l
 }
 

@@ -115,6 +115,7 @@ type Manager struct {
 	led        crew // what runs where the lease is held
 	everywhere crew // what runs on every replica
 	started    bool
+	over       <-chan struct{} // closed when everything is to end; nil before Start
 }
 
 // NewManager returns a manager of the API server that the configuration names. The client does not
@@ -240,6 +241,7 @@ func (m *Manager) addLoop(l *loop) error {
 			return fmt.Errorf("controller %q: there is another of the name", l.name)
 		}
 	}
+	l.stats = m.stats.of(l) // not before: metrics can be registered under a name once
 	m.loops = append(m.loops, l)
 	return nil
 }
@@ -258,6 +260,7 @@ func (m *Manager) Start(ctx context.Context) error {
 	m.started = true
 	loops := m.loops
 	ctx, m.end = context.WithCancelCause(ctx)
+	m.over = ctx.Done()
 	m.mu.Unlock()
 	defer m.end(nil)
 	for _, l := range loops {

@@ -151,6 +151,19 @@ func TestRunnableThatNeedsNoElectionRunsOnEveryReplica(t *testing.T) {
 	})
 }
 
+func TestStoppedManagerTakesNoRunnable(t *testing.T) {
+	inWorld(t, controller.ManagerOptions{}, func(w *world) {
+		nop := controller.RunnableFunc(func(context.Context) error { return nil })
+		w.must(w.mgr.Add(nop))
+		stop := w.start(w.mgr)
+		w.must(w.mgr.Add(nop))
+		w.must(stop())
+		if err := w.mgr.Add(nop); err == nil || !strings.Contains(err.Error(), "told to stop") {
+			w.Errorf("a runnable that will never run was taken: %v", err)
+		}
+	})
+}
+
 // TestStandbyLeavesNothingBehind stops one that never led, with a key that waits for its time. What it
 // left running would be found at the end of the test.
 func TestStandbyLeavesNothingBehind(t *testing.T) {

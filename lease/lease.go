@@ -191,11 +191,17 @@ func (r *runner) hold(ctx context.Context, ended <-chan error) (done bool, err e
 	}
 }
 
-// giveBack lets others have the lease at once.
+// giveBack lets others have the lease at once. What somebody else has written to the object meanwhile, a
+// label for one, is kept.
 func (r *runner) giveBack(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
+	update := func(ctx context.Context) error { return r.opts.Client.Update(ctx, r.release(r.now())) }
 	_, err := within(ctx, r.opts.Clock, r.opts.ReleaseTimeout, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, r.opts.Client.Update(ctx, r.release(r.now()))
+		err := update(ctx)
+		if apierrors.IsConflict(err) && r.read(ctx) == nil && r.leads(r.now()) {
+			err = update(ctx)
+		}
+		return struct{}{}, err
 	})
 	if err != nil {
 		r.log.Warn("cannot give back the lease; it will run out", "err", err)

@@ -227,6 +227,25 @@ func TestB128_ReleaseIsBounded(t *testing.T) {
 	})
 }
 
+func TestLeaseThatSomebodyLabelledIsGivenBack(t *testing.T) {
+	inWorld(t, func(w *world) {
+		one := w.run("one", 0)
+		w.wantTerm(one, 1)
+		var l coordinationv1.Lease
+		if err := w.client.Get(w.Context(), client.ObjectKey{Namespace: "default", Name: "l"}, &l); err != nil {
+			w.Fatal(err)
+		}
+		l.Labels = map[string]string{"team": "a"}
+		if err := w.client.Update(w.Context(), &l); err != nil {
+			w.Fatal(err)
+		}
+		one.cancel()
+		if err := <-one.result; err != nil || *w.lease().HolderIdentity != "" {
+			w.Errorf("ended with %v, the lease is held by %q", err, *w.lease().HolderIdentity)
+		}
+	})
+}
+
 func TestLeaseThatWasTakenAwayIsLost(t *testing.T) {
 	inWorld(t, func(w *world) {
 		one := w.run("one", 0)
