@@ -29,9 +29,9 @@ func (l *LimitRanges) of(a *Attributes) ([]kinds.Object, error) {
 	return l.read.list(a.State, kindOf(a.State, "", "v1", "LimitRange"), a.Namespace, keep)
 }
 
-// Mutate gives the containers of a new pod their defaults.
+// Mutate gives the containers of a pod that is new or resized their defaults.
 func (l *LimitRanges) Mutate(_ context.Context, a *Attributes) error {
-	if a.Object == nil || a.Operation != Create || !a.is("", "Pod") {
+	if a.Object == nil || !sizesPod(a) {
 		return nil
 	}
 	all, err := l.of(a)
@@ -42,6 +42,12 @@ func (l *LimitRanges) Mutate(_ context.Context, a *Attributes) error {
 		defaultResources(a.Object, r)
 	}
 	return nil
+}
+
+// sizesPod says whether a write is about what a pod may use.
+func sizesPod(a *Attributes) bool {
+	return a.Kind.Group == "" && a.Kind.Kind == "Pod" &&
+		(a.Operation == Create && a.Subresource == "" || a.Subresource == "resize")
 }
 
 func defaultResources(obj, limitRange kinds.Object) {
@@ -86,9 +92,7 @@ func setMissing(container map[string]any, field string, values map[string]any) (
 // Validate refuses what is not within the limits.
 func (l *LimitRanges) Validate(_ context.Context, a *Attributes) error {
 	claim := a.is("", "PersistentVolumeClaim")
-	isPod := a.Kind.Group == "" && a.Kind.Kind == "Pod" &&
-		(a.Operation == Create && a.Subresource == "" || a.Subresource == "resize")
-	if a.Object == nil || !claim && !isPod || tree.Has(a.Old, "metadata", "deletionTimestamp") {
+	if a.Object == nil || !claim && !sizesPod(a) || tree.Has(a.Old, "metadata", "deletionTimestamp") {
 		return nil
 	}
 	all, err := l.of(a)
@@ -102,13 +106,13 @@ func (l *LimitRanges) Validate(_ context.Context, a *Attributes) error {
 			switch {
 			case claim && kind == "PersistentVolumeClaim":
 				errs = append(errs, claimWithin(limit, a.Object)...)
-			case isPod && kind == "Container":
+			case sizesPod(a) && kind == "Container":
 				for _, list := range []string{"containers", "initContainers"} {
 					for _, c := range tree.Maps(a.Object, "spec", list) {
 						errs = append(errs, within(kind, limit, amountsOf(c, "requests"), amountsOf(c, "limits"))...)
 					}
 				}
-			case isPod && kind == "Pod":
+			case sizesPod(a) && kind == "Pod":
 				errs = append(errs, podWithin(limit, a.Object)...)
 			}
 		}

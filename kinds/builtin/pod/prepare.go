@@ -238,7 +238,7 @@ func keepAllButEphemeralContainers(_ *kinds.Env, obj, old kinds.Object) error {
 	spec := tree.CopyMap(tree.Map(old, "spec"))
 	tree.Move("ephemeralContainers", tree.Map(obj, "spec"), spec)
 	obj["spec"] = spec
-	tree.Move("status", old, obj)
+	keepRest(obj, old)
 	return nil
 }
 

@@ -28,8 +28,17 @@ func keepAllButResources(_ *kinds.Env, obj, old kinds.Object) error {
 		}
 	}
 	obj["spec"] = spec
-	tree.Move("status", old, obj)
+	keepRest(obj, old)
 	return nil
+}
+
+// keepRest keeps what subresources about the spec do not change: the status, and what people and
+// controllers write of metadata.
+func keepRest(obj, old kinds.Object) {
+	tree.Move("status", old, obj)
+	for _, name := range []string{"labels", "annotations", "finalizers", "ownerReferences"} {
+		tree.Move(name, tree.Map(old, "metadata"), tree.Ensure(obj, "metadata"))
+	}
 }
 
 // resizedContainers gives containers the resources that are asked for, unless others are asked for.
