@@ -150,6 +150,20 @@ func TestAtomic_IsFenced(t *testing.T) {
 	a.withFence("default/l;epoch=2;holder=me").want(409, postAtomic, "", operations("create "+configMap("b", "1")))
 }
 
+// The lease is lost after all operations were looked at, and before the commit.
+func TestAtomic_IsFencedInTheStepThatCommits(t *testing.T) {
+	var s *interrupted
+	a := newAPI(t, func(o *apiserver.Options) {
+		s = &interrupted{Store: o.Store}
+		o.Store = s
+	})
+	a.want(201, "POST "+leases, "", leaseOf("me", 3))
+	s.before = func() { a.want(200, "PATCH "+leases+"/l", merge, leaseOf("other", 4)) }
+	a.withFence("default/l;epoch=3;holder=me").want(409, postAtomic, "", operations(
+		"create "+configMap("a", "1"), "create "+configMap("b", "1")))
+	a.want(404, "GET "+cms+"/a", "", "")
+}
+
 // Two counters are moved together by several writers; nobody ever sees them apart.
 func TestAtomic_IsSeenWhole(t *testing.T) {
 	a := newAPI(t)

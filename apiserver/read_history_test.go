@@ -61,6 +61,41 @@ func TestHistoryTellsWhoDidWhat(t *testing.T) {
 	}
 }
 
+// A page ends with a whole revision, though it then has more than was asked for: the next begins after it.
+func TestHistoryPagesEndWithARevision(t *testing.T) {
+	s := newSite(t)
+	from := s.configMap("before", "").revision()
+	s.must("POST", apiserver.AtomicPath, operations(
+		"create "+configMap("a", "1"), "create "+configMap("b", "1"), "create "+configMap("c", "1")))
+	s.configMap("d", "")
+	var names []string
+	for more, pages := true, 0; more && pages < 5; pages++ {
+		page, o := s.happened(cm + "?limit=2&from=" + from)
+		for _, text := range page {
+			name, _, _ := strings.Cut(text, "@")
+			names = append(names, name)
+		}
+		from, more = o.revision(), o.at("metadata.more") == true
+	}
+	if diff := cmp.Diff([]string{"ADDED a", "ADDED b", "ADDED c", "ADDED d"}, names); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A history of more than the log gives in one go is whole, and so is the end of what it says it reaches.
+func TestHistoryIsAsLongAsItSays(t *testing.T) {
+	s := newSite(t)
+	from := s.configMap("a", "").revision()
+	const changes = 400
+	for i := range changes {
+		s.must("PATCH", cm+"/a", fmt.Sprintf(`{"data":{"k":"%d"}}`, i), "Content-Type", merge)
+	}
+	got, o := s.happened(cm + "/a?from=" + from)
+	if len(got) != changes || o.at("metadata.more") != false {
+		t.Errorf("%d events of %d, more: %v", len(got), changes, o.at("metadata.more"))
+	}
+}
+
 func TestHistoryIsPaged(t *testing.T) {
 	s := newSite(t)
 	from := fmt.Sprint(s.store.Revision())
