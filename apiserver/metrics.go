@@ -59,15 +59,39 @@ func (s *Server) newMetrics() *metrics {
 			Help: "Requests whose handler panicked.",
 		}),
 	}
-	revision := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "setpoint_store_revision",
-		Help: "The newest durable revision of the store.",
-	}, func() float64 { return float64(s.store.Revision()) })
+	m.registry.MustRegister(s.storeMetrics()...)
 	m.registry.MustRegister(m.requests, m.durations, m.inFlight, m.watchers, m.events, m.rejected,
-		m.panics, revision, collectors.NewGoCollector(),
+		m.panics, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.page = promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 	return m
+}
+
+// storeMetrics are of what the store has, and of what it costs, as far as the engine knows.
+func (s *Server) storeMetrics() (all []prometheus.Collector) {
+	add := func(name, help string, value func() float64) {
+		all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
+	}
+	add("setpoint_store_revision", "The newest durable revision of the store.",
+		func() float64 { return float64(s.store.Revision()) })
+	if kept, ok := s.store.(interface {
+		HistoryBytes() int64
+		HistorySince() time.Time
+	}); ok {
+		add("setpoint_store_history_bytes", "Memory that the history takes; --history-bytes bounds it.",
+			func() float64 { return float64(kept.HistoryBytes()) })
+		add("setpoint_store_history_seconds", "How far the history goes back; --history bounds it.", func() float64 {
+			if since := kept.HistorySince(); !since.IsZero() {
+				return s.clock.Since(since).Seconds()
+			}
+			return 0
+		})
+	}
+	if disk, ok := s.store.(interface{ DiskBytes() int64 }); ok {
+		add("setpoint_store_disk_bytes", "What the log and the checkpoints take of the disk: state and history.",
+			func() float64 { return float64(disk.DiskBytes()) })
+	}
+	return all
 }
 
 // observe records a request that has been answered.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -196,5 +197,30 @@ func readInOrder(t *testing.T, stream io.ReadCloser, each func(bookmark bool)) {
 		}
 		last = at
 		each(ev.Type == "BOOKMARK")
+	}
+}
+
+// What the store takes is told, as far as its engine knows.
+func TestMetricsTellWhatTheStoreTakes(t *testing.T) {
+	for name, want := range map[string]map[string]bool{
+		"memory":   {"history_bytes": true, "history_seconds": true, "disk_bytes": false},
+		"embedded": {"history_bytes": true, "history_seconds": true, "disk_bytes": true},
+	} {
+		a := newAPI(t, func(o *apiserver.Options) {
+			if name == "embedded" {
+				o.Store = openEmbedded(t, t.TempDir())
+			}
+		})
+		a.want(201, "POST "+cms, "", configMap("a", "1"))
+		a.want(200, "PATCH "+cms+"/a", merge, `{"data":{"k":"2"}}`)
+		text := a.want(200, "GET /metrics", "", "").text
+		for metric, there := range want {
+			if got := strings.Contains(text, "\nsetpoint_store_"+metric+" "); got != there {
+				t.Errorf("%s: there is %s: %v, want %v", name, metric, got, there)
+			}
+		}
+		if strings.Contains(text, "\nsetpoint_store_history_bytes 0\n") {
+			t.Errorf("%s: two writes take nothing", name)
+		}
 	}
 }

@@ -92,8 +92,8 @@ func (f *planeFlags) run(cmd *cobra.Command, opts setpoint.Options) (err error) 
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "ready after %s, serving on https://%s\n\n  export KUBECONFIG=%s\n\n",
-		time.Since(began).Round(time.Millisecond), cp.Address(), path)
+	fmt.Fprintf(cmd.OutOrStdout(), "ready after %s, serving on https://%s\n%s\n\n  export KUBECONFIG=%s\n\n",
+		time.Since(began).Round(time.Millisecond), cp.Address(), historyCost(opts.History, opts.HistoryBytes, cp.Cost()), path)
 	return cp.Wait()
 }
 

@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -98,6 +99,21 @@ var _ store.Store = (*Store)(nil)
 // LockedError says that another store has the directory open, and that it still had it after Open
 // had waited a few seconds.
 type LockedError = dirlock.HeldError
+
+// DiskBytes is how much of the disk the log and the checkpoints take, which hold the state and the history;
+// what is kept in reserve is not counted.
+func (s *Store) DiskBytes() (bytes int64) {
+	_ = filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Name() == reserveName {
+			return nil // what goes meanwhile takes nothing
+		}
+		if info, err := d.Info(); err == nil {
+			bytes += info.Size()
+		}
+		return nil
+	})
+	return bytes
+}
 
 // Open opens the store in a directory, which is made if it does not exist.
 // Possible errors: *LockedError, *CorruptError.

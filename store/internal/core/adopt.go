@@ -74,6 +74,7 @@ func (c *Core) Reset(at store.Revision, entries []*store.Entry) {
 	c.publishState()
 	r.past.compact(at)
 	c.marks = c.marks[:0]
+	c.weigh()
 }
 
 // skip empties the log and leaves out a number, which no watch has come past.

@@ -261,6 +261,7 @@ func (c *Core) Compact(before store.Revision) error {
 		return store.ErrFuture
 	}
 	c.reader.compact(before)
+	c.weigh()
 	return nil
 }
 

@@ -3,6 +3,7 @@ package core_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -301,4 +302,32 @@ func TestDueBoundsAReplay(t *testing.T) {
 	if published > 10_000/6 {
 		t.Errorf("it published %d times for 10,000 changes", published)
 	}
+}
+
+// TestHistoryIsWeighed asks what the history takes, as it grows, ages and is given up.
+func TestHistoryIsWeighed(t *testing.T) {
+	const each = 256 + 1000 + 1000 + 1 // itself, the object, the one before, its name
+	c := core.New(core.Options{HistoryAge: time.Hour}, 0)
+	r, value := c.Reader(), strings.Repeat("v", 996)
+	kept := func(what string, events int, since time.Time) {
+		t.Helper()
+		if got, most := r.HistoryBytes(), int64(events*each); got > most || got < most-2*each {
+			t.Errorf("%s: %d bytes are kept, want %d of %d events", what, got, most, events)
+		}
+		if !r.HistorySince().Equal(since) {
+			t.Errorf("%s: the history goes back to %v, want %v", what, r.HistorySince(), since)
+		}
+	}
+	kept("at first", 0, time.Time{})
+	for i := range 100 {
+		decide(t, c, put("a", fmt.Sprintf("%s%04d", value, i)))
+		c.Publish(start.Add(time.Duration(i) * time.Minute / 2))
+	}
+	kept("after 100 writes", 100, start)
+	if err := c.Compact(50); err != nil {
+		t.Fatal(err)
+	}
+	kept("half of it compacted", 50, start.Add(49*time.Minute/2).Add(time.Minute/2))
+	c.Age(start.Add(3 * time.Hour))
+	kept("all of it too old", 0, time.Time{})
 }

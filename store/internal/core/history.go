@@ -34,6 +34,19 @@ type mark struct {
 
 const marksMax = 64
 
+// weigh lets readers know what is kept. It is as exact as compaction: to a mark.
+func (c *Core) weigh() {
+	bytes, since := int64(0), int64(0)
+	for _, m := range c.marks {
+		if m.revision >= c.reader.Compacted() {
+			bytes, since = c.bytes-m.bytes, m.at.UnixNano()
+			break
+		}
+	}
+	c.reader.history.bytes.Store(bytes)
+	c.reader.history.since.Store(since)
+}
+
 // cost estimates the memory that an event keeps alive: itself, its entry, and the one before,
 // which nothing else may keep any more.
 func cost(e *store.Event) int64 {
@@ -76,6 +89,7 @@ func (c *Core) bound(now time.Time) {
 		c.reader.compact(c.marks[cut].revision)
 		c.marks = append(c.marks[:0], c.marks[cut+1:]...)
 	}
+	c.weigh()
 }
 
 // Age compacts what has become too old though nothing was published since, and says after how long
@@ -86,6 +100,7 @@ func (c *Core) Age(now time.Time) time.Duration {
 	if published > c.reader.Compacted() && now.Sub(c.publishedAt) > c.options.HistoryAge {
 		c.reader.compact(published)
 		c.marks = c.marks[:0]
+		c.weigh()
 	}
 	if published == c.reader.Compacted() {
 		return 0

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/setpoint-dev/setpoint/store"
 	"github.com/setpoint-dev/setpoint/store/internal/btree"
@@ -17,6 +18,7 @@ type Reader struct {
 	state     atomic.Pointer[state]
 	compacted atomic.Int64
 	closed    atomic.Bool
+	history   struct{ bytes, since atomic.Int64 } // what is kept of it; since is in nanoseconds, 0 if nothing is
 
 	// resources is replaced as a whole when one is added, under mu.
 	resources atomic.Pointer[map[string]*resource]
@@ -126,6 +128,17 @@ func (r *Reader) Close() {
 	for _, res := range *r.resources.Load() {
 		res.wake()
 	}
+}
+
+// HistoryBytes is about how much memory the history takes: what is bounded by Options.HistoryBytes.
+func (r *Reader) HistoryBytes() int64 { return r.history.bytes.Load() }
+
+// HistorySince is about when the oldest of the history happened, the zero time if there is none.
+func (r *Reader) HistorySince() time.Time {
+	if since := r.history.since.Load(); since != 0 {
+		return time.Unix(0, since)
+	}
+	return time.Time{}
 }
 
 // Closed says whether Close was called.

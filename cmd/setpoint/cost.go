@@ -1,0 +1,41 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/setpoint-dev/setpoint"
+)
+
+// What the past takes is told by a load that is easy to compare with: so many writes a second, each of an
+// object of 1 KB, which keeps the object, the one before it, and a little more.
+const writesPerSecond, bytesPerWrite = 100, 256 + 2<<10
+
+// historyCost says in a line what is kept of the past, and what that takes.
+func historyCost(age time.Duration, bytesMax int64, now setpoint.Cost) string {
+	rate := float64(writesPerSecond * bytesPerWrite)
+	full := time.Duration(float64(bytesMax) / rate * float64(time.Second))
+	text := fmt.Sprintf("history: %v, or %s of memory if that is less; %d writes a second of 1 KB ",
+		age, bytesText(float64(bytesMax)), writesPerSecond)
+	if full < age {
+		text += fmt.Sprintf("fill that in %v, and would need %s for %v",
+			full.Round(time.Second), bytesText(rate*age.Seconds()), age)
+	} else {
+		text += "take " + bytesText(rate*age.Seconds()) + " of it"
+	}
+	text += "; now " + bytesText(float64(now.HistoryBytes))
+	if now.DiskBytes > 0 {
+		text += fmt.Sprintf(", and %s of the disk for all there is", bytesText(float64(now.DiskBytes)))
+	}
+	return text
+}
+
+func bytesText(bytes float64) string {
+	for _, unit := range []string{"B", "KB", "MB"} {
+		if bytes < 1<<10 {
+			return fmt.Sprintf("%.0f %s", bytes, unit)
+		}
+		bytes /= 1 << 10
+	}
+	return fmt.Sprintf("%.1f GB", bytes)
+}
