@@ -62,6 +62,8 @@ type Agent struct {
 	Options
 	volumes volumes
 	node    *registration
+	places  places
+	listed  chan struct{} // closed when all pods of the node are known
 
 	mu      sync.Mutex
 	ctx     context.Context // of Run; nil before it
@@ -99,6 +101,8 @@ func New(opts Options) (*Agent, error) {
 	a := &Agent{
 		Options: opts,
 		volumes: volumes{dir},
+		places:  places{held: map[types.UID]*corev1.Pod{}},
+		listed:  make(chan struct{}),
 		workers: map[types.UID]*worker{},
 		changes: map[types.UID]chan struct{}{},
 	}
@@ -168,6 +172,9 @@ func (a *Agent) watch(ctx context.Context) (remove func(), err error) {
 		if !toolscache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
 			return remove, context.Cause(ctx)
 		}
+		if _, pods := w.object.(*corev1.Pod); pods {
+			close(a.listed)
+		}
 	}
 	return remove, nil
 }
@@ -201,6 +208,9 @@ func (a *Agent) podSeen(obj client.Object) {
 	}
 	w, ok := a.workers[pod.UID]
 	if !ok {
+		if begun(pod) && !ended(pod.Status.Phase) {
+			a.places.hold(pod)
+		}
 		w = newWorker(a, pod)
 		a.workers[pod.UID] = w
 		a.running.Go(func() {
@@ -208,6 +218,7 @@ func (a *Agent) podSeen(obj client.Object) {
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			delete(a.workers, pod.UID)
+			a.places.leave(pod.UID)
 		})
 	}
 	w.see(pod)

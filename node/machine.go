@@ -39,6 +39,8 @@ type Input struct {
 	Busy    map[string]Work        // actions being carried out, by container; "" for the pod
 	HostIP  string
 	Now     time.Time
+
+	Rejected *Rejection // why the node does not take the pod, nil when it does
 }
 
 // Health is what the probes of a running instance say.
@@ -146,6 +148,7 @@ func (m *Machine) Step(in Input) Plan {
 		s.delete()
 	case s.terminal():
 		s.stopAll("the pod has ended")
+	case in.Rejected != nil:
 	case s.overdue():
 		s.stopAll("the pod was active longer than activeDeadlineSeconds")
 	case in.Runtime == nil:

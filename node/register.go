@@ -7,6 +7,7 @@ import (
 	"os"
 	goruntime "runtime"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -35,7 +36,8 @@ const podsMax = 110
 type registration struct {
 	agent   *Agent
 	desired *corev1.Node
-	lease   *coordinationv1.Lease // as last written
+	last    atomic.Pointer[corev1.Node] // as last read or written
+	lease   *coordinationv1.Lease       // as last written
 }
 
 // run registers the node and renews its lease until ctx ends. Of failures in a
@@ -79,6 +81,25 @@ func (r *registration) sync(ctx context.Context) error {
 	return r.renew(ctx, &node)
 }
 
+// known is the Node as it was not long ago: before it is registered, as it is going to be.
+func (r *registration) known() *corev1.Node {
+	if node := r.last.Load(); node != nil {
+		return node
+	}
+	return r.desired
+}
+
+// ask returns the Node as it is, or nil if the server does not say.
+func (r *registration) ask(ctx context.Context) *corev1.Node {
+	var node corev1.Node
+	if err := r.agent.Live.Get(ctx, types.NamespacedName{Name: r.agent.Name}, &node); err != nil {
+		r.agent.Logger.Warn("reading the node", "error", err)
+		return nil
+	}
+	node.Status.Allocatable = r.known().Status.Allocatable // which a Node has not from the first
+	return &node
+}
+
 func (r *registration) update(ctx context.Context, node *corev1.Node) error {
 	want := node.DeepCopy()
 	if want.Labels == nil {
@@ -97,10 +118,13 @@ func (r *registration) update(ctx context.Context, node *corev1.Node) error {
 	want.Status.Images, want.Status.VolumesAttached, want.Status.VolumesInUse = images, attached, inUse
 	want.Status.Conditions = r.conditions(conditions)
 	keepExtended(&want.Status, base.Status.Capacity)
-	if equality.Semantic.DeepEqual(base.Status, want.Status) {
-		return nil
+	if !equality.Semantic.DeepEqual(base.Status, want.Status) {
+		if err := r.agent.Client.Status().Patch(ctx, want, client.StrategicMergeFrom(base)); err != nil {
+			return err
+		}
 	}
-	return r.agent.Client.Status().Patch(ctx, want, client.StrategicMergeFrom(base))
+	r.last.Store(want)
+	return nil
 }
 
 // keepExtended keeps what an administrator or a plug-in says that the node has beside its own, and

@@ -36,7 +36,9 @@ func (s *step) status() corev1.PodStatus {
 	status.EphemeralContainerStatuses = s.ephemeralStatuses(old.EphemeralContainerStatuses)
 	if !s.terminal() {
 		status.Phase = s.phase()
-		if s.Pod.DeletionTimestamp == nil && s.overdue() {
+		if r := s.Rejected; r != nil {
+			status.Phase, status.Reason, status.Message = corev1.PodFailed, r.Reason, "Pod was rejected: "+r.Message
+		} else if s.Pod.DeletionTimestamp == nil && s.overdue() {
 			status.Phase = corev1.PodFailed
 			status.Reason = "DeadlineExceeded"
 			status.Message = "Pod was active on the node longer than the specified deadline"
@@ -49,8 +51,9 @@ func (s *step) status() corev1.PodStatus {
 func (s *step) containerStatuses(
 	containers []corev1.Container, old []corev1.ContainerStatus,
 ) []corev1.ContainerStatus {
-	if len(containers) == 0 {
-		return nil
+	over := s.Rejected != nil || s.terminal()
+	if len(containers) == 0 || over && s.Runtime == nil && len(old) == 0 {
+		return nil // one that was never begun never will be
 	}
 	statuses := make([]corev1.ContainerStatus, len(containers))
 	for i := range containers {

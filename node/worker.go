@@ -39,7 +39,8 @@ type worker struct {
 	messages map[ContainerID]string    // the last words of instances that failed
 	limits   map[ContainerID]Resources // that running instances were given
 	writer   statusWriter
-	deleted  bool // the deletion of the object was carried out
+	rejected *Rejection // the node does not take the pod
+	deleted  bool       // the deletion of the object was carried out
 	finished bool
 }
 
@@ -174,6 +175,7 @@ func (w *worker) step(ctx context.Context) time.Time {
 	if len(states) > 0 {
 		state = &states[0]
 	}
+	rejected := w.place(ctx, pod, state)
 	if stale {
 		w.machine.Retry()
 		w.updateVolumes(ctx, pod, state)
@@ -183,8 +185,9 @@ func (w *worker) step(ctx context.Context) time.Time {
 	w.resize(ctx, pod, state)
 	plan := w.machine.Step(Input{
 		Pod: pod, Runtime: state, Health: w.health(), Busy: maps.Clone(w.busy),
-		HostIP: w.agent.Address, Now: w.agent.Clock.Now(),
+		HostIP: w.agent.Address, Now: w.agent.Clock.Now(), Rejected: rejected,
 	})
+	w.keepPlace(pod, state, plan.Status.Phase)
 	next := plan.Next
 	written := true
 	if !gone {

@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/setpoint-dev/setpoint/internal/room"
 )
 
 // ledger is what the scheduler knows of nodes and of the pods on them. It is fed by events and by
@@ -24,8 +26,8 @@ type ledger struct {
 // nodeInfo is a node with what is taken of it. node is nil while only pods speak of it.
 type nodeInfo struct {
 	node     *corev1.Node
-	free     resources // allocatable less what is asked for; may be negative
-	size     resources // allocatable
+	free     room.Amounts // allocatable less what is asked for; may be negative
+	size     room.Amounts // allocatable
 	pods     map[types.UID]*podInfo
 	nominees map[types.UID]*podInfo // counted in free only for pods that do not come before them
 }
@@ -34,8 +36,8 @@ type nodeInfo struct {
 type podInfo struct {
 	pod      *corev1.Pod
 	node     string
-	asks     resources
-	ports    []hostPort
+	asks     room.Amounts
+	ports    []room.HostPort
 	assumed  bool
 	antiself bool // has required anti-affinity, which binds those who come later
 }
@@ -43,20 +45,20 @@ type podInfo struct {
 func newPodInfo(pod *corev1.Pod, node string, assumed bool) *podInfo {
 	return &podInfo{
 		pod: pod, node: node, assumed: assumed,
-		asks: asksOf(pod), ports: hostPorts(pod), antiself: len(requiredAntiAffinity(pod)) > 0,
+		asks: room.AskedBy(pod), ports: room.HostPorts(pod), antiself: len(requiredAntiAffinity(pod)) > 0,
 	}
 }
 
 // put counts a pod as one of the node's.
 func (n *nodeInfo) put(p *podInfo) {
 	n.pods[p.pod.UID] = p
-	n.free.take(p.asks)
+	n.free.Take(p.asks)
 }
 
 // drop counts a pod no longer.
 func (n *nodeInfo) drop(p *podInfo) {
 	delete(n.pods, p.pod.UID)
-	n.free.give(p.asks)
+	n.free.Give(p.asks)
 }
 
 // clone returns the node for a question of what would be; its pods can be put and dropped freely.
@@ -76,10 +78,10 @@ func (l *ledger) setNode(node *corev1.Node) {
 	defer l.mu.Unlock()
 	n := l.node(node.Name)
 	n.node = node
-	n.size = resourcesOf(node.Status.Allocatable)
+	n.size = room.Of(node.Status.Allocatable)
 	n.free = n.size
 	for _, p := range n.pods {
-		n.free.take(p.asks)
+		n.free.Take(p.asks)
 	}
 }
 

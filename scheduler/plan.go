@@ -9,10 +9,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	schedulingcorev1 "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
-	schedulingcorev1 "k8s.io/component-helpers/scheduling/corev1"
+	"github.com/setpoint-dev/setpoint/internal/room"
 )
 
 // decision is where a pod goes, or why it goes nowhere.
@@ -82,8 +83,8 @@ func place(pod *corev1.Pod, nodes map[string]*nodeInfo, labels labelsOf) decisio
 type want struct {
 	pod       *corev1.Pod
 	priority  int32
-	asks      resources
-	ports     []hostPort
+	asks      room.Amounts
+	ports     []room.HostPort
 	required  nodeaffinity.RequiredNodeAffinity
 	preferred *nodeaffinity.PreferredSchedulingTerms
 	apart     topology
@@ -94,8 +95,8 @@ func newWant(pod *corev1.Pod, nodes map[string]*nodeInfo, labels labelsOf) *want
 	w := &want{
 		pod:      pod,
 		priority: schedulingcorev1.PodPriority(pod),
-		asks:     asksOf(pod),
-		ports:    hostPorts(pod),
+		asks:     room.AskedBy(pod),
+		ports:    room.HostPorts(pod),
 		required: nodeaffinity.GetRequiredNodeAffinity(pod),
 		owner:    metav1.GetControllerOfNoCopy(pod),
 	}
@@ -140,13 +141,21 @@ func (w *want) unfit(node *corev1.Node) string {
 func (w *want) occupied(n *nodeInfo, apart *topology) []string {
 	for _, p := range n.pods {
 		for _, taken := range p.ports {
-			if slices.ContainsFunc(w.ports, taken.collides) {
+			if slices.ContainsFunc(w.ports, taken.Collides) {
 				return []string{portsTaken}
 			}
 		}
 	}
-	if lacking := n.free.lacking(w.asks); len(lacking) > 0 {
-		return lacking
+	var reasons []string
+	for _, name := range n.free.Lacking(w.asks) {
+		if name == corev1.ResourcePods {
+			reasons = append(reasons, "Too many pods")
+		} else {
+			reasons = append(reasons, "Insufficient "+string(name))
+		}
+	}
+	if len(reasons) > 0 {
+		return reasons
 	}
 	if reason := apart.refuses(n.node); reason != "" {
 		return []string{reason}
@@ -175,9 +184,8 @@ func (w *want) score(n *nodeInfo) float64 {
 		}
 	}
 	score := weightSpread / float64(1+siblings)
-	score += weightFree * (share(n.free.cpu-scored(w.asks.cpu, cpuUnasked), n.size.cpu) +
-		share(n.free.memory-scored(w.asks.memory, memoryUnasked), n.size.memory) +
-		share(n.free.pods-1, n.size.pods)) / 3
+	score += weightFree * (w.left(n, corev1.ResourceCPU, cpuUnasked) +
+		w.left(n, corev1.ResourceMemory, memoryUnasked) + w.left(n, corev1.ResourcePods, 1)) / 3
 	if w.preferred != nil {
 		score += weightPreferred * share(w.preferred.Score(n.node), w.preferredMax())
 	}
@@ -198,7 +206,11 @@ const (
 	memoryUnasked = 200 << 20
 )
 
-func scored(asked, unasked int64) int64 { return cmp.Or(asked, unasked) }
+// left is the share of a resource that the node has left with the pod on it, where one that asks for none
+// of it is counted for unasked.
+func (w *want) left(n *nodeInfo, name corev1.ResourceName, unasked int64) float64 {
+	return share(n.free.Get(name)-cmp.Or(w.asks.Get(name), unasked), n.size.Get(name))
+}
 
 func (w *want) preferredMax() (sum int64) {
 	for _, term := range w.pod.Spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
