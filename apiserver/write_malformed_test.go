@@ -106,7 +106,7 @@ var malformed = []struct {
 	{"force without apply", "PATCH " + cms + "/a?force=true", merge, `{}`, 422, "force"},
 	{"odd propagation", "DELETE " + cms + "/a?propagationPolicy=Sideways", "", ``, 422, "propagationPolicy"},
 	{"both propagations", "DELETE " + cms + "/a", "", `{"orphanDependents":true,"propagationPolicy":"Orphan"}`, 422, "propagationPolicy"},
-	{"odd grace", "DELETE " + cms + "/a?gracePeriodSeconds=soon", "", ``, 400, "gracePeriodSeconds"},
+	{"odd grace", "DELETE " + cms + "/a?gracePeriodSeconds=soon", "", ``, 400, "strconv.ParseInt: parsing"},
 	{"broken options", "DELETE " + cms + "/a", "", `{`, 400, "unexpected end of JSON input"},
 	{"options of another kind", "DELETE " + cms + "/a", "", `{"kind":"Pod","apiVersion":"v1"}`, 400, "no kind \"Pod\" is registered"},
 	{"bad selector", "DELETE " + cms + "?labelSelector=a=b=c", "", ``, 400, "found '='"},
