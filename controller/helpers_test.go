@@ -197,3 +197,46 @@ func TestPatchStatusIsOnePatchOrNothing(t *testing.T) {
 		t.Errorf("the status of what is gone: %v, want nothing", err)
 	}
 }
+
+// TestPatchOwnStatusLeavesWhatOthersWrote marks a pod as it was read before its agent wrote, and as it was
+// before another took its name.
+func TestPatchOwnStatusLeavesWhatOthersWrote(t *testing.T) {
+	cp := setpointtest.Start(t, setpointtest.Controllers("none"))
+	made := func() *corev1.Pod {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "x"}}},
+		}
+		if err := cp.Client.Create(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+		return pod
+	}
+	say := func(pod *corev1.Pod, typ corev1.PodConditionType) error {
+		return controller.PatchOwnStatus(t.Context(), cp.Client, pod, func() {
+			pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: typ, Status: corev1.ConditionTrue})
+		})
+	}
+	pod := made()
+	stale, gone := pod.DeepCopy(), pod.DeepCopy()
+	if err := say(pod, corev1.PodReady); err != nil {
+		t.Fatal(err)
+	}
+	if err := say(stale, corev1.DisruptionTarget); err != nil || len(stale.Status.Conditions) != 2 {
+		t.Errorf("a mark of what was read before: %v, conditions %v; want both", err, stale.Status.Conditions)
+	}
+	before := stale.ResourceVersion
+	if err := controller.PatchOwnStatus(t.Context(), cp.Client, stale, func() {}); err != nil || stale.ResourceVersion != before {
+		t.Errorf("a change of nothing: %v, at %s, want nothing at %s", err, stale.ResourceVersion, before)
+	}
+	if err := cp.Client.Delete(t.Context(), pod, cr.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := say(gone.DeepCopy(), corev1.PodReady); !apierrors.IsNotFound(err) {
+		t.Errorf("a mark of what is gone: %v, want not found", err)
+	}
+	made()
+	if err := say(gone, corev1.PodReady); !apierrors.IsInvalid(err) {
+		t.Errorf("a mark of another of the name: %v, want that it is another", err)
+	}
+}

@@ -25,6 +25,21 @@ func PatchStatus(ctx context.Context, c cr.Client, obj cr.Object, change func())
 	return cr.IgnoreNotFound(c.Status().Patch(ctx, obj, patch))
 }
 
+// PatchOwnStatus is PatchStatus for what nobody else decides, such as a condition of a type of one's own: what
+// others have written since obj was read stays, and is no conflict. It is for built-in kinds, of whose lists
+// the server knows the keys.
+// Possible errors: apierrors.IsNotFound if the object is gone, and apierrors.IsInvalid if another has its
+// name now: a uid does not change.
+func PatchOwnStatus(ctx context.Context, c cr.Client, obj cr.Object, change func()) error {
+	before := obj.DeepCopyObject().(cr.Object)
+	change()
+	if equality.Semantic.DeepEqual(before, obj) {
+		return nil
+	}
+	before.SetUID("") // so that the patch names it
+	return c.Status().Patch(ctx, obj, cr.StrategicMergeFrom(before))
+}
+
 // SetCondition puts a condition of an object into a list, in the place of the one of its type, and reports
 // whether that changed anything. It is of the object's generation; the time of its transition is now if its
 // status changes, and what it was if not. It needs a Type, a Status and a Reason.

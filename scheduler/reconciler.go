@@ -139,28 +139,29 @@ func (r *Reconciler) makeRoom(ctx context.Context, pod *corev1.Pod, d decision) 
 // same before.
 func (r *Reconciler) refuse(ctx context.Context, pod *corev1.Pod, message, nominated string) error {
 	changed := pod.DeepCopy()
-	news := setCondition(changed, corev1.PodCondition{
-		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
-		Message: message, LastTransitionTime: metav1.NewTime(r.clock.Now()),
+	return controller.PatchOwnStatus(ctx, r.client, changed, func() {
+		news := setCondition(changed, corev1.PodCondition{
+			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
+			Message: message, LastTransitionTime: metav1.NewTime(r.clock.Now()),
+		})
+		changed.Status.NominatedNodeName = nominated
+		if news {
+			r.events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", message)
+		}
 	})
-	changed.Status.NominatedNodeName = nominated
-	if news {
-		r.events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", message)
-	} else if nominated == pod.Status.NominatedNodeName {
-		return nil
-	}
-	return r.client.Status().Patch(ctx, changed, patchOf(pod))
 }
 
 // end says on a pod why it goes, and deletes it.
 func (r *Reconciler) end(ctx context.Context, victim, preemptor *corev1.Pod, node string) error {
 	changed := victim.DeepCopy()
-	setCondition(changed, corev1.PodCondition{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler,
-		Message:            r.name + ": preempting to accommodate a higher priority pod",
-		LastTransitionTime: metav1.NewTime(r.clock.Now()),
+	err := controller.PatchOwnStatus(ctx, r.client, changed, func() {
+		setCondition(changed, corev1.PodCondition{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler,
+			Message:            r.name + ": preempting to accommodate a higher priority pod",
+			LastTransitionTime: metav1.NewTime(r.clock.Now()),
+		})
 	})
-	if err := r.client.Status().Patch(ctx, changed, patchOf(victim)); err != nil {
+	if err != nil {
 		return err
 	}
 	if err := r.client.Delete(ctx, victim, client.Preconditions{UID: &victim.UID}); err != nil {
@@ -169,14 +170,6 @@ func (r *Reconciler) end(ctx context.Context, victim, preemptor *corev1.Pod, nod
 	r.events.Eventf(victim, preemptor, corev1.EventTypeNormal, "Preempted", "Preempting",
 		"Preempted by pod %v on node %v", preemptor.UID, node)
 	return nil
-}
-
-// patchOf makes a patch of what was changed since a pod was read. It names the pod's uid, so that one
-// made again under its name is not meant: that is a conflict.
-func patchOf(pod *corev1.Pod) client.Patch {
-	unnamed := pod.DeepCopy()
-	unnamed.UID = ""
-	return client.StrategicMergeFrom(unnamed)
 }
 
 // ignoreReplaced returns nil if a pod is gone, or another one has its name.

@@ -111,6 +111,10 @@ func (c *Client) funcs() interceptor.Funcs {
 			opts ...client.SubResourceUpdateOption) error {
 			return c.write(sub, o, func() error { return updateStatus(ctx, w, sub, o, opts) })
 		},
+		SubResourcePatch: func(ctx context.Context, w client.Client, sub string, o client.Object, p client.Patch,
+			opts ...client.SubResourcePatchOption) error {
+			return c.write(sub, o, func() error { return w.SubResource(sub).Patch(ctx, o, p, opts...) })
+		},
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/setpoint-dev/setpoint/controller"
 	"github.com/setpoint-dev/setpoint/controllers/podfacts"
 )
 
@@ -41,10 +42,12 @@ func (r *MarkReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	if wait := since.Add(markMax).Sub(r.clock.Now()); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
-	podfacts.SetCondition(pod, corev1.PodCondition{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(r.clock.Now()),
+	// Somebody may have marked it anew meanwhile: it is the mark that was read that is taken back.
+	return reconcile.Result{}, controller.PatchStatus(ctx, r.client, pod, func() {
+		podfacts.SetCondition(pod, corev1.PodCondition{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(r.clock.Now()),
+		})
 	})
-	return reconcile.Result{}, client.IgnoreNotFound(r.client.Status().Update(ctx, pod))
 }
 
 // marked says whether a pod is about to be disrupted, and nothing was done about it. What its own node

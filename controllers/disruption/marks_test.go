@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -61,5 +62,36 @@ func TestMarkOfADisruptionThatDidNotComeIsTakenBack(t *testing.T) {
 				t.Errorf("after two minutes the mark is %s, want %s", status, want)
 			}
 		})
+	}
+}
+
+// A pod that is marked anew in the very moment in which its old mark is taken back stays marked.
+func TestMarkThatIsRenewedStays(t *testing.T) {
+	clock := controllertest.NewClock()
+	pod := pods(1, 0)[0]
+	pod.Status.Conditions = []corev1.PodCondition{{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "PreemptionByScheduler",
+		LastTransitionTime: metav1.NewTime(clock.Now()),
+	}}
+	cl := controllertest.NewClient(t, clock, nil, pod)
+	clock.Step(2 * time.Minute)
+	key := client.ObjectKeyFromObject(pod)
+	cl.Before = func(string, client.Object) error {
+		cl.Before = nil
+		if err := cl.Get(t.Context(), key, pod); err != nil {
+			return err
+		}
+		pod.Status.Conditions[0].LastTransitionTime = metav1.NewTime(clock.Now())
+		return cl.Status().Update(t.Context(), pod)
+	}
+	_, err := disruption.NewMarkReconciler(cl, clock).Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
+	if !apierrors.IsConflict(err) {
+		t.Errorf("the pass returned %v, want a conflict", err)
+	}
+	if err := cl.Get(t.Context(), key, pod); err != nil {
+		t.Fatal(err)
+	}
+	if c := podfacts.Condition(pod, corev1.DisruptionTarget); c.Status != corev1.ConditionTrue {
+		t.Errorf("the mark is %s, want True", c.Status)
 	}
 }

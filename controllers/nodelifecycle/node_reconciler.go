@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/setpoint-dev/setpoint/controller"
 	"github.com/setpoint-dev/setpoint/controllers/podcontrol"
 	"github.com/setpoint-dev/setpoint/controllers/podfacts"
 )
@@ -124,11 +125,14 @@ func (r *NodeReconciler) listen(ctx context.Context,
 }
 
 func (r *NodeReconciler) apply(ctx context.Context, node *corev1.Node, act nodeActions) error {
-	if act.Conditions != nil {
-		node.Status.Conditions = act.Conditions
-		if err := r.client.Status().Update(ctx, node); err != nil {
-			return client.IgnoreNotFound(err)
+	// An agent that has come back says so in the same conditions: what was decided is of what was read.
+	err := controller.PatchStatus(ctx, r.client, node, func() {
+		if act.Conditions != nil {
+			node.Status.Conditions = act.Conditions
 		}
+	})
+	if err != nil {
+		return err
 	}
 	if act.Lost {
 		r.events.Eventf(node, nil, corev1.EventTypeNormal, "NodeNotReady", "Watch",
@@ -161,8 +165,8 @@ func (r *NodeReconciler) markPodsNotReady(ctx context.Context, node string) erro
 		ready.Status = corev1.ConditionFalse
 		ready.Reason, ready.Message = "NodeNotReady", ""
 		ready.LastTransitionTime = metav1.NewTime(r.clock.Now())
-		podfacts.SetCondition(pod, ready)
-		if err := r.client.Status().Update(ctx, pod); client.IgnoreNotFound(err) != nil {
+		err := controller.PatchStatus(ctx, r.client, pod, func() { podfacts.SetCondition(pod, ready) })
+		if err != nil {
 			errs = append(errs, fmt.Errorf("mark pod %s/%s not ready: %w", pod.Namespace, pod.Name,
 				err))
 		}

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/setpoint-dev/setpoint/controller"
 	"github.com/setpoint-dev/setpoint/controllers/podcontrol"
 	"github.com/setpoint-dev/setpoint/controllers/podfacts"
 )
@@ -68,15 +69,15 @@ func (r *PodReconciler) nodeOf(ctx context.Context, pod *corev1.Pod) (*corev1.No
 
 // evict says on the pod why it goes, and deletes it.
 func (r *PodReconciler) evict(ctx context.Context, pod *corev1.Pod) error {
-	changed := podfacts.SetCondition(pod, corev1.PodCondition{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByTaintManager",
-		Message:            "A NoExecute taint of the node is not tolerated, or no longer.",
-		LastTransitionTime: metav1.NewTime(r.clock.Now()),
+	err := controller.PatchOwnStatus(ctx, r.client, pod, func() {
+		podfacts.SetCondition(pod, corev1.PodCondition{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByTaintManager",
+			Message:            "A NoExecute taint of the node is not tolerated, or no longer.",
+			LastTransitionTime: metav1.NewTime(r.clock.Now()),
+		})
 	})
-	if changed {
-		if err := r.client.Status().Update(ctx, pod); err != nil {
-			return client.IgnoreNotFound(err)
-		}
+	if err != nil {
+		return client.IgnoreNotFound(err)
 	}
 	r.events.Eventf(pod, nil, corev1.EventTypeNormal, "TaintManagerEviction", "Evict",
 		"Marking for deletion Pod %s/%s", pod.Namespace, pod.Name)
@@ -85,19 +86,19 @@ func (r *PodReconciler) evict(ctx context.Context, pod *corev1.Pod) error {
 
 // endPod records that a pod has failed, if it has not ended, for no agent will; and takes it away.
 func endPod(ctx context.Context, c client.Client, pod *corev1.Pod, why *corev1.PodCondition) error {
-	if !podfacts.Terminal(pod) {
+	err := controller.PatchStatus(ctx, c, pod, func() {
+		if podfacts.Terminal(pod) {
+			return
+		}
 		pod.Status.Phase = corev1.PodFailed
 		if why != nil {
 			podfacts.SetCondition(pod, *why)
 		}
-		if err := c.Status().Update(ctx, pod); err != nil {
-			if apierrors.IsNotFound(err) {
-				return nil
-			}
-			return fmt.Errorf("record the end of pod %s/%s: %w", pod.Namespace, pod.Name, err)
-		}
+	})
+	if err != nil {
+		return fmt.Errorf("record the end of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	err := c.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}, client.GracePeriodSeconds(0))
+	err = c.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}, client.GracePeriodSeconds(0))
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("delete pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}

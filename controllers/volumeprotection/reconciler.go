@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/setpoint-dev/setpoint/controller"
 	"github.com/setpoint-dev/setpoint/controllers/podcontrol"
 )
 
@@ -43,8 +44,8 @@ func (r *Claims) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		return reconcile.Result{}, err
 	}
 	if conditions := unused(claim, pods, r.clock.Now()); !equality.Semantic.DeepEqual(claim.Status.Conditions, conditions) {
-		claim.Status.Conditions = conditions
-		return reconcile.Result{}, client.IgnoreNotFound(r.client.Status().Update(ctx, claim))
+		err := controller.PatchOwnStatus(ctx, r.client, claim, func() { claim.Status.Conditions = conditions })
+		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if claim.DeletionTimestamp == nil || !controllerutil.ContainsFinalizer(claim, claimFinalizer) || used(claim, pods) {
 		return reconcile.Result{}, nil
