@@ -243,7 +243,7 @@ func (s *step) initialize(c *corev1.Container) bool {
 		}
 		s.ensure(c)
 		current, ok := s.view.latest(c.Name)
-		return s.view.mainsBegun || ok && current.Running && s.Health[current.ID].Started
+		return s.view.mainsBegun || ok && current.Running && s.health(c, current.ID).Started
 	}
 	if s.view.mainsBegun {
 		return true
@@ -284,6 +284,16 @@ func (s *step) ensure(c *corev1.Container) {
 	case s.view.restarts(c, current):
 		s.restart(c, current)
 	}
+}
+
+// health is what the probes say of an instance. Until its postStart hook has ended it is neither started
+// nor ready.
+func (s *step) health(c *corev1.Container, id ContainerID) Health {
+	h := s.Health[id]
+	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil && s.Busy[c.Name].Kind == Start {
+		h.Started, h.Ready = false, false
+	}
+	return h
 }
 
 // settle forgets what is remembered for the start of an instance, now that it

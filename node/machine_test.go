@@ -351,3 +351,31 @@ func TestMachineConditions(t *testing.T) {
 		t.Errorf("conditions are %+v", w.in.Pod.Status.Conditions)
 	}
 }
+
+// As long as its postStart hook runs, a container is not ready, and those behind a sidecar wait for it.
+func TestPostStartHookIsPartOfTheStart(t *testing.T) {
+	pod := shellPod("web", "")
+	hook := &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"x"}}}}
+	always := corev1.ContainerRestartPolicyAlways
+	pod.Spec.InitContainers = []corev1.Container{{Name: "side", Image: "none", RestartPolicy: &always, Lifecycle: hook}}
+	pod.Spec.Containers[0].Lifecycle = hook
+	w := newWorld(t, pod)
+	w.step()
+	w.step()
+	for _, s := range []struct{ name, next string }{{"side", "start c0/0"}, {"c0", ""}} {
+		w.in.Busy[s.name] = node.Work{Kind: node.Start}
+		w.expect()
+		if ready(w.in.Pod) {
+			t.Errorf("the pod is ready while the hook of %s runs", s.name)
+		}
+		delete(w.in.Busy, s.name)
+		if s.next != "" {
+			if did := w.step(); !slices.Equal(did, []string{s.next}) {
+				t.Errorf("when the hook of %s has ended it did %q, want %q", s.name, did, s.next)
+			}
+		}
+	}
+	if w.expect(); !ready(w.in.Pod) {
+		t.Errorf("the pod is not ready when its hooks have ended: %+v", w.in.Pod.Status)
+	}
+}

@@ -106,7 +106,7 @@ func (s *step) containerStatus(c *corev1.Container, old *corev1.ContainerStatus)
 	status.ContainerID = containerURL(latest.ID)
 	switch {
 	case latest.Running:
-		h := s.Health[latest.ID]
+		h := s.health(c, latest.ID)
 		started = h.Started
 		status.Ready = h.Ready && h.Started
 		if s.view.isInit(c) && !sidecar(c) {
