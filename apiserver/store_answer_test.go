@@ -21,7 +21,6 @@ type wire struct {
 	target   string
 
 	mu    sync.Mutex
-	ended bool
 	cut   bool          // whoever calls is hung up on
 	held  chan struct{} // closed when what is said passes again; nil while it does
 	conns map[net.Conn]bool
