@@ -13,6 +13,7 @@ import (
 	cr "sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
 // Apply creates an object or brings it to what obj says, and to no more than that: fields that obj has are
@@ -155,7 +156,7 @@ func element(tree any, step fieldpath.PathElement) (any, bool) {
 	list, _ := tree.([]any)
 	for _, item := range list {
 		switch {
-		case step.Value != nil && equality.Semantic.DeepEqual((*step.Value).Unstructured(), item):
+		case step.Value != nil && value.Equals(*step.Value, value.NewValueInterface(item)):
 			return item, true
 		case step.Key != nil && isKeyed(item, step):
 			return item, true
@@ -169,7 +170,7 @@ func element(tree any, step fieldpath.PathElement) (any, bool) {
 func isKeyed(item any, step fieldpath.PathElement) bool {
 	fields, _ := item.(map[string]any)
 	for _, f := range *step.Key {
-		if value, ok := fields[f.Name]; ok && !equality.Semantic.DeepEqual(f.Value.Unstructured(), value) {
+		if v, ok := fields[f.Name]; ok && !value.Equals(f.Value, value.NewValueInterface(v)) {
 			return false
 		}
 	}

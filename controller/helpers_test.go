@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	cr "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/setpoint-dev/setpoint/controller"
@@ -113,6 +116,70 @@ func TestApplyOwnsWhatItSays(t *testing.T) {
 	if _, err := controller.Apply(t.Context(), c, intent(nil)); err == nil || !strings.Contains(err.Error(), "FieldOwner") {
 		t.Errorf("Apply() by nobody: %v", err)
 	}
+}
+
+// Elements of lists are known by their keys, of which some may be left to the server's defaults: nothing is
+// asked for that is so, and what one no longer says of one element is taken back though another has it.
+func TestApplyKnowsElementsByTheirKeys(t *testing.T) {
+	cp := setpointtest.Start(t, setpointtest.Controllers("none"))
+	c := &counted{Client: cp.Client}
+	apply := func(obj cr.Object, wantAsked int) {
+		t.Helper()
+		c.asked = nil
+		_, err := controller.Apply(t.Context(), c, obj, cr.FieldOwner("me"))
+		if err != nil || len(c.asked) != wantAsked {
+			t.Errorf("Apply() of %s: %v after %d requests, want %d", obj.GetName(), err, len(c.asked), wantAsked)
+		}
+	}
+	service := func() *corev1.Service {
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
+		s.Spec.Ports = []corev1.ServicePort{
+			{Name: "a", Port: 80, TargetPort: intstr.FromInt32(80)}, {Name: "b", Port: 81, TargetPort: intstr.FromInt32(81)},
+		}
+		return s
+	}
+	apply(service(), 1)
+	apply(service(), 0)
+
+	env := []corev1.EnvVar{{Name: "X", Value: "1"}}
+	set := func(ofSecond ...corev1.EnvVar) *appsv1.Deployment {
+		labels := map[string]string{"app": "web"}
+		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
+		d.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
+		d.Spec.Template.Labels = labels
+		d.Spec.Template.Spec.Containers = []corev1.Container{
+			{Name: "first", Image: "x", Env: env}, {Name: "second", Image: "x", Env: ofSecond},
+		}
+		return d
+	}
+	apply(set(env...), 1)
+	apply(set(env...), 0)
+	less := set()
+	if apply(less, 1); less.Spec.Template.Spec.Containers[1].Env != nil {
+		t.Errorf("the second container has kept %v", less.Spec.Template.Spec.Containers[1].Env)
+	}
+}
+
+// What an owner has applied of a status is not of the object it applies.
+func TestApplyLooksAtNoSubresource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cp := setpointtest.Start(t, setpointtest.Controllers("none"))
+		c := &counted{Client: cp.Client}
+		ns := func() *corev1.Namespace {
+			return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{"a": "b"}}}
+		}
+		status := applycorev1.Namespace("default").WithStatus(applycorev1.NamespaceStatus().WithPhase(corev1.NamespaceActive))
+		if err := cp.Client.Status().Apply(t.Context(), status, cr.FieldOwner("me"), cr.ForceOwnership); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute) // the older entry is the first
+		for i, want := range []int{1, 0} {
+			c.asked = nil
+			if _, err := controller.Apply(t.Context(), c, ns(), cr.FieldOwner("me")); err != nil || len(c.asked) != want {
+				t.Errorf("Apply() no. %d: %v after %d requests, want %d", i+1, err, len(c.asked), want)
+			}
+		}
+	})
 }
 
 // TestB125_FinalizersOfOthersStay has two add a finalizer to what both have read.

@@ -130,8 +130,8 @@ func TestNoUpdateIsLostBetweenStores(t *testing.T) {
 func TestCommitWhoseAnswerIsLost(t *testing.T) {
 	address, prefix := etcdtest.Start(t), space()
 	p := newProxy(t, address)
-	a := open(t, etcd.Options{Endpoints: []string{p.address()}, Prefix: prefix})
-	b := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix})
+	a := open(t, etcd.Options{Endpoints: []string{p.address()}, Prefix: prefix, Timeout: patience})
+	b := open(t, etcd.Options{Endpoints: []string{address}, Prefix: prefix, Timeout: patience})
 	made := commit(t, a, put("a/x", "1"))
 	w, err := b.Watch("pods", "", made.Revision)
 	if err != nil {
