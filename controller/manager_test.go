@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -210,11 +211,11 @@ func TestEventsAreOfObjectsOfAnyName(t *testing.T) {
 // definitions has a mapper learn of a kind when its definition is installed.
 type definitions struct {
 	meta.RESTMapper
-	installed bool
+	installed atomic.Bool
 }
 
 func (d *definitions) RESTMapping(gk schema.GroupKind, versions ...string) (*meta.RESTMapping, error) {
-	if gk.Kind == "ReplicaSet" && !d.installed {
+	if gk.Kind == "ReplicaSet" && !d.installed.Load() {
 		return nil, fmt.Errorf("discovery: %w", &meta.NoKindMatchError{GroupKind: gk, SearchedVersions: versions})
 	}
 	return d.RESTMapper.RESTMapping(gk, versions...)
@@ -224,27 +225,27 @@ func TestKindsAreWaitedFor(t *testing.T) {
 	for name, installed := range map[string]bool{"installed later": true, "never installed": false} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, controller.ManagerOptions{}, func(w *world) {
-				kinds, runs := &definitions{RESTMapper: w.server.Mapper()}, 0
+				kinds, runs := &definitions{RESTMapper: w.server.Mapper()}, atomic.Int64{}
 				mgr, err := controller.NewManager(w.server.Config(), controller.ManagerOptions{
 					Mapper: kinds, Logger: slog.New(slog.DiscardHandler),
 				})
 				w.must(err)
 				w.must(controller.ManagedBy(mgr).Named("x").For(&corev1.Pod{}).Owns(&appsv1.ReplicaSet{}).
 					Complete(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
-						runs++
+						runs.Add(1)
 						return reconcile.Result{}, nil
 					})))
 				w.must(w.live.Create(w.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}}))
 				stop := w.start(mgr)
 				w.pass(time.Hour)
-				if runs != 0 {
+				if runs.Load() != 0 {
 					w.Error("it worked without one of its kinds")
 				}
-				kinds.installed = installed
+				kinds.installed.Store(installed)
 				w.pass(time.Minute)
 				err = stop()
-				if installed && (runs != 1 || err != nil) {
-					w.Errorf("%d runs with all kinds there, ended with %v", runs, err)
+				if installed && (runs.Load() != 1 || err != nil) {
+					w.Errorf("%d runs with all kinds there, ended with %v", runs.Load(), err)
 				}
 				if want := `controller "x": the server does not know ReplicaSet of apps/v1`; !installed &&
 					(err == nil || !strings.Contains(err.Error(), want)) {
