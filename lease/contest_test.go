@@ -3,6 +3,7 @@ package lease_test
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -167,14 +168,14 @@ func TestWaitingCandidatesAreSpread(t *testing.T) {
 // Many candidates, of which those that lead give up, or are cut off. Their terms never overlap.
 func TestB131_TermsOfManyCandidatesNeverOverlap(t *testing.T) {
 	inWorld(t, func(w *world) {
-		const candidates, turns = 200, 20
+		const candidates, turns = 10_000, 4
 		var mu sync.Mutex
 		leader, last, terms := "", int64(0), 0
 		var running sync.WaitGroup
 		ctx, cancel := context.WithCancel(w.Context())
 		defer cancel()
 		for i := range candidates {
-			holder := string(rune('a'+i%26)) + string(rune('a'+i/26))
+			holder := strconv.Itoa(i)
 			running.Go(func() {
 				for ctx.Err() == nil {
 					_ = lease.Run(ctx, w.options(holder), func(ctx context.Context, term lease.Term) error {
