@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/setpoint-dev/setpoint"
@@ -15,17 +16,28 @@ const writesPerSecond, bytesPerWrite = 100, 256 + 2<<10
 func historyCost(age time.Duration, bytesMax int64, now setpoint.Cost) string {
 	rate := float64(writesPerSecond * bytesPerWrite)
 	full := time.Duration(float64(bytesMax) / rate * float64(time.Second))
-	text := fmt.Sprintf("history: %v, or %s of memory if that is less; %d writes a second of 1 KB ",
-		age, bytesText(float64(bytesMax)), writesPerSecond)
+	text := fmt.Sprintf("history: %s, or %s of memory if that is less; %d writes a second of 1 KB ",
+		timeText(age), bytesText(float64(bytesMax)), writesPerSecond)
 	if full < age {
-		text += fmt.Sprintf("fill that in %v, and would need %s for %v",
-			full.Round(time.Second), bytesText(rate*age.Seconds()), age)
+		text += fmt.Sprintf("fill that in %s, and would need %s for %s",
+			timeText(full.Round(time.Second)), bytesText(rate*age.Seconds()), timeText(age))
 	} else {
 		text += "take " + bytesText(rate*age.Seconds()) + " of it"
 	}
 	text += "; now " + bytesText(float64(now.HistoryBytes))
 	if now.DiskBytes > 0 {
 		text += fmt.Sprintf(", and %s of the disk for all there is", bytesText(float64(now.DiskBytes)))
+	}
+	return text
+}
+
+// timeText leaves out what is zero at the end: 720h, not 720h0m0s.
+func timeText(d time.Duration) string {
+	text := d.String()
+	for _, zero := range []struct{ of, more string }{{"m0s", "0s"}, {"h0m", "0m"}} {
+		if strings.HasSuffix(text, zero.of) {
+			text = strings.TrimSuffix(text, zero.more)
+		}
 	}
 	return text
 }
