@@ -172,7 +172,7 @@ func TestApplyLooksAtNoSubresource(t *testing.T) {
 		if err := cp.Client.Status().Apply(t.Context(), status, cr.FieldOwner("me"), cr.ForceOwnership); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Minute) // the older entry is the first
+		<-time.After(time.Minute) // the older entry is the first
 		for i, want := range []int{1, 0} {
 			c.asked = nil
 			if _, err := controller.Apply(t.Context(), c, ns(), cr.FieldOwner("me")); err != nil || len(c.asked) != want {
