@@ -1,6 +1,7 @@
 package setpoint_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -40,20 +41,76 @@ type network struct {
 }
 
 // line is one connection, both ends.
-type line struct{ dead atomic.Bool }
+type line struct {
+	dead   atomic.Bool
+	pipe   [2]net.Conn
+	closed atomic.Int32 // how many of its ends are
+}
 
-// end is one end of a line. What is written to a dead one is lost, and the writer is told nothing.
+// end is one end of a line. As with a real one, who writes waits for nobody: two ends that take leave of
+// each other over a pipe would wait for ever in a bubble. What is written to a dead line is lost, and the
+// writer is told nothing.
 type end struct {
 	net.Conn
-	line *line
+	line   *line
+	out    chan []byte
+	closed chan struct{}
+	close  func()
 }
 
-func (e end) Write(p []byte) (int, error) {
-	if e.line.dead.Load() {
+func newEnd(conn net.Conn, l *line) *end {
+	e := &end{Conn: conn, line: l, out: make(chan []byte, 1<<12), closed: make(chan struct{})}
+	e.close = sync.OnceFunc(func() {
+		close(e.closed)
+		if l.closed.Add(1) == 2 {
+			l.pipe[0].Close()
+			l.pipe[1].Close()
+		}
+	})
+	go e.send()
+	return e
+}
+
+// send carries what was written to the other end, and closes the line when that is done.
+func (e *end) send() {
+	defer e.Conn.Close()
+	for {
+		var p []byte
+		select {
+		case p = <-e.out:
+		default:
+			select {
+			case p = <-e.out:
+			case <-e.closed:
+				return
+			}
+		}
+		if e.line.dead.Load() {
+			continue
+		}
+		if _, err := e.Conn.Write(p); err != nil {
+			return
+		}
+	}
+}
+
+func (e *end) Write(p []byte) (int, error) {
+	select {
+	case <-e.closed:
+		return 0, net.ErrClosed
+	case e.out <- bytes.Clone(p):
 		return len(p), nil
 	}
-	return e.Conn.Write(p)
 }
+
+// Close gives the other end a second to read what is left, unless that is closed, too.
+func (e *end) Close() error {
+	e.close()
+	return e.Conn.SetWriteDeadline(time.Now().Add(time.Second))
+}
+
+func (e *end) SetWriteDeadline(time.Time) error { return nil } // nobody waits
+func (e *end) SetDeadline(t time.Time) error    { return e.SetReadDeadline(t) }
 
 func newNetwork() *network {
 	n := &network{incoming: make(chan net.Conn), closed: make(chan struct{})}
@@ -62,19 +119,23 @@ func newNetwork() *network {
 }
 
 func (n *network) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	here, there := net.Pipe()
-	l := &line{}
+	a, b := net.Pipe()
+	l := &line{pipe: [2]net.Conn{a, b}}
 	n.mu.Lock()
 	n.lines = append(n.lines, l)
 	n.mu.Unlock()
+	here, there := newEnd(a, l), newEnd(b, l)
+	err := net.ErrClosed
 	select {
-	case n.incoming <- end{there, l}:
-		return end{here, l}, nil
+	case n.incoming <- there:
+		return here, nil
 	case <-n.closed:
-		return nil, net.ErrClosed
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		err = ctx.Err()
 	}
+	here.close()
+	there.close()
+	return nil, err
 }
 
 // cut has all connections die that there are. New ones work.

@@ -3,10 +3,10 @@ package apiserver_test
 import (
 	"context"
 	"encoding/json"
-	"runtime"
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/setpoint-dev/setpoint/apiserver"
@@ -19,7 +19,6 @@ type inBetween struct {
 	store.Store
 	afterRead func()
 	afterLook atomic.Pointer[func()]
-	looks     atomic.Int64 // that found nothing
 }
 
 func (s *inBetween) Snapshot(ctx context.Context) (store.Snapshot, error) {
@@ -44,7 +43,6 @@ type look struct {
 func (l *look) TryNext() ([]*store.Event, error) {
 	events, err := l.Watch.TryNext()
 	if len(events) == 0 {
-		l.store.looks.Add(1)
 		if after := l.store.afterLook.Swap(nil); after != nil {
 			(*after)()
 		}
@@ -99,26 +97,21 @@ func TestInitialEventsEndWhereTheyWereRead(t *testing.T) {
 
 // The bookmark of a quiet watch is of what the watch has looked at, and not of what has happened since.
 func TestBookmarkIsOfWhatWasLookedAt(t *testing.T) {
-	a, s := newInBetween(t)
-	first := a.want(201, "POST "+cms, "", configMap("before", "1"))
-	timers := a.clock.Waiters()
-	resp, err := a.client.Get("http://setpoint" + cms + "?watch=1&allowWatchBookmarks=true&resourceVersion=" + first.rev())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	// Its life and its bookmarks have timers, and it has looked for the first time.
-	for end := time.Now().Add(patience); a.clock.Waiters() < timers+2 || s.looks.Load() == 0; runtime.Gosched() {
-		if time.Now().After(end) {
-			t.Fatal("the watch does not wait")
+	synctest.Test(t, func(t *testing.T) {
+		a, s := newInBetween(t)
+		first := a.want(201, "POST "+cms, "", configMap("before", "1"))
+		resp, err := a.client.Get("http://setpoint" + cms + "?watch=1&allowWatchBookmarks=true&resourceVersion=" + first.rev())
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	since := func() { a.want(201, "POST "+cms, "", configMap("since", "1")) }
-	s.afterLook.Store(&since)
-	a.clock.Step(70 * time.Second)
-	d := json.NewDecoder(resp.Body)
-	at := shown(t, d, "BOOKMARK", "ADDED")
-	if at[0] >= at[1] {
-		t.Errorf("the bookmark is of revision %d, and an event of %d comes after it", at[0], at[1])
-	}
+		defer resp.Body.Close()
+		synctest.Wait() // until the watch waits, too
+		since := func() { a.want(201, "POST "+cms, "", configMap("since", "1")) }
+		s.afterLook.Store(&since)
+		a.clock.Step(70 * time.Second)
+		at := shown(t, json.NewDecoder(resp.Body), "BOOKMARK", "ADDED")
+		if at[0] >= at[1] {
+			t.Errorf("the bookmark is of revision %d, and an event of %d comes after it", at[0], at[1])
+		}
+	})
 }
