@@ -380,7 +380,7 @@ func TestB038_WhatStatusMayChangeOfDeclaredKinds(t *testing.T) {
 func TestB038_StatusWritesKeepTheObjectOfEveryKind(t *testing.T) {
 	everyKind(t, func(t *testing.T, c *collection) {
 		if !c.kind.Status {
-			t.Skip("it has no status")
+			return // there is nothing to write
 		}
 		code, made := c.ask("POST", c.path, "", "", mustJSON(c.seeds[0]))
 		if code != 201 {
